@@ -1,0 +1,3 @@
+"""jetfast: a stream engine for Python and Spark."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,88 @@
+"""The graph that a cluster runs: vertices (what is done) and edges (where rows go). Plain, picklable data."""
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from jetfast.core.items import MAIN_PORT
+from jetfast.core.processor import ProcessorSupplier
+from jetfast.core.routing import UNICAST, Routing
+from jetfast.errors import JobDefinitionError
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """One step. `parallelism` is the number of processors per member (None: one per worker; sources and sinks may say 1)."""
+
+    name: str
+    supplier: ProcessorSupplier
+    parallelism: int | None = None
+    total_parallelism_one: bool = False
+    """One single processor in the whole cluster, on member 0."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Rows of one output port of `source` to inbound edge `ordinal` of `destination`."""
+
+    source: str
+    destination: str
+    schema: pa.Schema
+    source_port: int = MAIN_PORT
+    ordinal: int = 0
+    routing: Routing = UNICAST
+    distributed: bool = False
+    """May rows leave their member? Otherwise they stay inside it."""
+    priority: int = 0
+    """An edge is read only after all edges into the vertex with a lower number are done."""
+    queue_items: int = 16
+    """Batches that wait at most in each queue of this edge; `memory_limit` bounds their bytes."""
+
+
+@dataclass
+class Dag:
+    """Vertices by name, edges, and checks that hold for every graph."""
+
+    name: str
+    vertices: dict[str, Vertex] = field(default_factory=dict)
+    edges: list[Edge] = field(default_factory=list)
+
+    def add_vertex(self, vertex: Vertex) -> Vertex:
+        if vertex.name in self.vertices:
+            raise JobDefinitionError(f"two steps are named {vertex.name!r}; give one of them another name=")
+        self.vertices[vertex.name] = vertex
+        return vertex
+
+    def add_edge(self, edge: Edge) -> Edge:
+        for name in (edge.source, edge.destination):
+            if name not in self.vertices:
+                raise JobDefinitionError(f"edge {edge.source!r} -> {edge.destination!r} names no vertex {name!r}")
+        if any(e.destination == edge.destination and e.ordinal == edge.ordinal for e in self.edges):
+            raise JobDefinitionError(f"two edges enter {edge.destination!r} at ordinal {edge.ordinal}")
+        self.edges.append(edge)
+        return edge
+
+    def inbound(self, name: str) -> list[Edge]:
+        """Edges into a vertex, by ordinal."""
+        return sorted((e for e in self.edges if e.destination == name), key=lambda e: e.ordinal)
+
+    def outbound(self, name: str) -> list[Edge]:
+        """Edges out of a vertex, by port, then in the order they were added."""
+        return sorted((e for e in self.edges if e.source == name), key=lambda e: e.source_port)
+
+    def topological_order(self) -> list[Vertex]:
+        """Vertices, sources first. Raises JobDefinitionError if there is a cycle."""
+        waiting = {name: len(self.inbound(name)) for name in self.vertices}
+        ready = [name for name, count in waiting.items() if count == 0]
+        order = []
+        while ready:
+            name = ready.pop(0)
+            order.append(self.vertices[name])
+            for edge in self.outbound(name):
+                waiting[edge.destination] -= 1
+                if waiting[edge.destination] == 0:
+                    ready.append(edge.destination)
+        if len(order) != len(self.vertices):
+            cycle = sorted(name for name, count in waiting.items() if count > 0)
+            raise JobDefinitionError(f"the steps {', '.join(cycle)} feed each other in a circle")
+        return order

@@ -1,0 +1,51 @@
+"""What travels between processors: batches of rows, and the control items between them.
+
+A batch is `jetfast.core.batch.Batch`. Control items:
+
+    Watermark(value_us)      no row with a time at or below it will follow, except late ones
+    IDLE                     nothing will come from here for now; do not wait for its watermark
+    ACTIVE                   awake again
+    Barrier(snapshot_id)     the state before it belongs to the snapshot, what follows does not
+    DONE                     nothing will ever follow
+
+A processor yields batches (to port 0), `Emit(port, batch)` (to another port) and, if it makes event time, watermarks.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jetfast.core.batch import Batch
+from jetfast.types import Signal
+
+MAIN_PORT = 0
+
+
+class Emit(NamedTuple):
+    """Rows for one output port of the vertex; a plain batch goes to MAIN_PORT."""
+
+    port: int
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Event time has reached `value` (int64 microseconds)."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Snapshot barrier. After a terminal one nothing is read any more."""
+
+    snapshot_id: int
+    terminal: bool = False
+
+
+IDLE = Signal.IDLE
+ACTIVE = Signal.ACTIVE
+DONE = Signal.DONE
+
+ControlItem = Watermark | Barrier | Signal
+Item = Batch | ControlItem
+Output = Batch | Emit | Watermark | Signal

@@ -1,0 +1,101 @@
+"""What a connector implements so that rows can be read from it: a Source lists partitions, a PartitionReader reads one.
+
+`jetfast.processors.source.ReadSource` turns any Source into a processor: it assigns source partitions to processors, reads
+the unfinished partition with the lowest watermark first, makes event time, and handles idleness and positions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from jetfast.core.batch import Batch
+
+Position = bytes
+"""Where a reader stands, as the connector writes it (stable across versions of Python): goes into snapshots as is."""
+
+REJECTED_SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.string()),  # source partition: the file, the topic partition
+        pa.field("position", pa.int64()),  # line, row number or offset in it, counted from 0
+        pa.field("reason", pa.string()),
+        pa.field("row", pa.string()),  # the raw line, or the row as JSON
+    ]
+)
+"""Rows of `source.rejected_rows`: malformed rows, and rows whose event time is null or cannot be converted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One answer of a reader: rows, and where the reader stands after them.
+
+    `first_row` is the index of the batch's first row in its partition (line, row number or offset), for messages.
+    """
+
+    batch: Batch
+    position: Position
+    first_row: int = 0
+    rejected: Batch | None = None
+    """Malformed rows met on the way (REJECTED_SCHEMA); None for none."""
+    filtered_rows: int = 0
+    """Rows that the reader itself dropped by a pushed-down filter: they count as activity."""
+
+
+class PartitionReader(Protocol):
+    """Reads one source partition, from one thread."""
+
+    def read(self) -> "Rows | None":
+        """The next rows; a batch of 0 rows is a sound empty answer (nothing at present); None: the end, for ever.
+
+        Raises RestartableError when the system cannot be reached, JobFailedError for data that cannot be read at all.
+        """
+
+    def close(self) -> None:
+        """Release files and connections. Called once."""
+
+
+class Source(Protocol):
+    """Where rows come from. Picklable; a copy is used on every member. Construction has checked that it can be read."""
+
+    name: str
+    """For messages and as default step name, e.g. "files(flights/*.parquet)"."""
+    schema: pa.Schema
+    bounded: bool
+    """True: every partition ends. A bounded partition is never idle."""
+    cooperative: bool
+    """True: `read` never blocks (memory, generator)."""
+
+    def partitions(self) -> Sequence[str]:
+        """Names of the source partitions, stable, in the order in which they are assigned: i goes to processor i mod n."""
+
+    def open(self, partition: str, position: Position | None) -> PartitionReader:
+        """Open a partition at a saved position (None: from the start)."""
+
+
+class SinkWriter(Protocol):
+    """One writer of a sink: belongs to one processor, called by one thread."""
+
+    def write(self, batch: Batch) -> None:
+        """Take rows. May block (a sink has its own thread unless `cooperative`)."""
+
+    def finish(self) -> None:
+        """All rows have been written: make them visible."""
+
+    def abort(self) -> None:
+        """The job failed or was cancelled: leave nothing half-written behind."""
+
+
+class Sink(Protocol):
+    """Where rows go. Picklable; each processor opens one writer."""
+
+    name: str
+    cooperative: bool
+    parallelism_one: bool
+    """True: one single writer in the whole cluster (console, a single file)."""
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise JobDefinitionError if rows of this schema cannot be written. Called when the pipeline is built."""
+
+    def open(self, schema: pa.Schema, index: int, parallelism: int) -> SinkWriter:
+        """Open writer `index` of `parallelism`."""

@@ -1,0 +1,61 @@
+"""Window definitions and the arithmetic of frames.
+
+A frame is a slide-sized slice of event time named by its exclusive end; the window with end e covers [e - size, e).
+"""
+
+from dataclasses import dataclass
+
+from jetfast.errors import JobDefinitionError
+from jetfast.types import MAX_TIME, MIN_TIME, Duration, duration_us, format_duration, positive_duration_us
+
+
+@dataclass(frozen=True)
+class Window:
+    """A tumbling (size = slide) or sliding window; all fields in microseconds. size is a multiple of slide."""
+
+    size_us: int
+    slide_us: int
+    offset_us: int = 0
+
+    def floor(self, time: int) -> int:
+        """Greatest k * slide + offset <= time; saturates at MIN_TIME."""
+        return max(MIN_TIME, (time - self.offset_us) // self.slide_us * self.slide_us + self.offset_us)
+
+    def frame_of(self, time: int) -> int:
+        """Exclusive end of the frame that holds `time`: the smallest boundary > time; saturates at MAX_TIME."""
+        return min(MAX_TIME, self.floor(time) + self.slide_us)
+
+    def last_window_of(self, time: int) -> int:
+        """End of the last window that holds `time`."""
+        return min(MAX_TIME, self.frame_of(time) + self.size_us - self.slide_us)
+
+    @property
+    def frames(self) -> int:
+        """Frames per window."""
+        return self.size_us // self.slide_us
+
+    def __str__(self) -> str:
+        offset = f", offset {format_duration(self.offset_us)}" if self.offset_us else ""
+        if self.size_us == self.slide_us:
+            return f"tumbling {format_duration(self.size_us)}{offset}"
+        return f"sliding {format_duration(self.size_us)} by {format_duration(self.slide_us)}{offset}"
+
+
+def tumbling(size: Duration, *, offset: Duration = "0s") -> Window:
+    """Windows of `size`, one after the other, aligned to the epoch plus `offset`."""
+    size_us = positive_duration_us(size, "window size")
+    return Window(size_us, size_us, duration_us(offset, "window offset") % size_us)
+
+
+def sliding(size: Duration, slide: Duration, *, offset: Duration = "0s") -> Window:
+    """Windows of `size` that start every `slide`; size must be a multiple of slide."""
+    size_us = positive_duration_us(size, "window size")
+    slide_us = positive_duration_us(slide, "window slide")
+    if size_us % slide_us:
+        lower = size_us // slide_us * slide_us
+        near = f"{format_duration(lower)} or " if lower else ""
+        raise JobDefinitionError(
+            f"window size {size!r} is not a multiple of the slide {slide!r}; the nearest sizes that are: "
+            f"{near}{format_duration(lower + slide_us)}"
+        )
+    return Window(size_us, slide_us, duration_us(offset, "window offset") % slide_us)

@@ -1,0 +1,60 @@
+"""Every error jetfast raises on purpose, split by who must act.
+
+    JetfastError
+    ├── JobDefinitionError      the user: the pipeline, a setting or a submission is wrong; nothing has run
+    │   ├── DurationError       (also ValueError)   "10 parsecs", negative
+    │   └── ResourcesError      the cluster has too few slots, or lacks what the job needs
+    ├── JobFailedError          the user: a row or a function of the user failed while running
+    ├── JobCancelledError       the user asked for it
+    ├── RestartableError        nobody: a member or a connection was lost; restart from the last snapshot
+    │   ├── MemberLostError
+    │   └── TransportError
+    └── ProtocolError           us: a message, a state or an order that must not happen
+        └── InvalidTransition   a state machine got an event it has no transition for
+
+Kernels raise ValueError, TypeError and OverflowError only. Say which thing, what was needed and what came, and raise `from` the cause.
+"""
+
+
+class JetfastError(Exception):
+    """Base of all errors of jetfast."""
+
+
+class JobDefinitionError(JetfastError):
+    """The pipeline, a setting or a submission is wrong. Raised before anything runs."""
+
+
+class DurationError(JobDefinitionError, ValueError):
+    """A duration that cannot be read, or is out of its range."""
+
+
+class ResourcesError(JobDefinitionError):
+    """The cluster has too few slots, or lacks something that the job needs."""
+
+
+class JobFailedError(JetfastError):
+    """A row or a function of the user failed while the job ran. The message names step, member and source partition."""
+
+
+class JobCancelledError(JetfastError):
+    """The job was cancelled; what it had written under NONE stays where it is."""
+
+
+class RestartableError(JetfastError):
+    """Something outside the job broke; it may be restarted from its last snapshot."""
+
+
+class MemberLostError(RestartableError):
+    """A member died, or its lease ran out."""
+
+
+class TransportError(RestartableError):
+    """A connection between members broke."""
+
+
+class ProtocolError(JetfastError):
+    """A message, a state or an order that must not happen: a bug in jetfast."""
+
+
+class InvalidTransition(ProtocolError):
+    """A state machine got an event that its present state has no transition for; the state is unchanged."""

@@ -1,0 +1,41 @@
+"""Types of columns.pyx: the engine's batch, and its doors to and from Arrow."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+class Batch:
+    """Rows in columns: immutable, counted references to pooled memory or to foreign Arrow buffers (zero-copy)."""
+
+    schema: pa.Schema
+    row_count: int
+    def __len__(self) -> int: ...
+    @property
+    def column_names(self) -> list[str]: ...
+    @property
+    def nbytes(self) -> int: ...  # bytes that these rows take (slices counted by their rows), for budgets
+    @staticmethod
+    def from_arrow(source: object) -> Batch: ...  # __arrow_c_array__ of a struct, e.g. RecordBatch; ValueError otherwise
+    @staticmethod
+    def empty(schema: pa.Schema) -> Batch: ...
+    def to_arrow(self) -> pa.RecordBatch: ...  # zero-copy
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def slice(self, start: int, row_count: int | None = None) -> Batch: ...  # zero-copy
+    def take(self, rows: npt.NDArray[np.int32]) -> Batch: ...  # rows in that order, into pooled memory
+    def select(self, columns: Sequence[str], names: Sequence[str] | None = None) -> Batch: ...  # zero-copy, renames
+    def with_columns(self, other: Batch) -> Batch: ...  # this batch's columns, those of `other` replaced or appended; zero-copy
+    def timestamps(self, column: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]: ...
+    # microseconds (floored), and validity (None if none is null); date32/date64/timestamp columns. ValueError on overflow
+    def encode(self) -> list[memoryview]: ...  # framed columns: a header, then the buffers; joined they are one message
+    @staticmethod
+    def decode(schema: pa.Schema, message: object) -> Batch: ...  # zero-copy over the message (buffer protocol, kept alive)
+
+def batches_from_arrow(source: object, rows_max: int = 65536) -> Iterator[Batch]: ...
+    # any __arrow_c_stream__ or __arrow_c_array__ (Table, RecordBatchReader, polars, chunked): per chunk, zero-copy slices
+def concatenate(batches: Sequence[Batch]) -> Batch: ...
+def arena_statistics() -> dict[str, int]: ...
+    # "bytes_in_use", "bytes_pooled", "allocations" (from the system), "reuses"
+def release_pooled() -> None: ...

@@ -1,0 +1,62 @@
+"""Types of windows.pyx: windowed aggregation by key (SEMANTICS: frames, lateness, emission)."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from jetfast.kernels.columns import Batch
+
+class WindowTable:
+    """Aggregates per key and window. One processor's state; single-threaded.
+
+    aggregates: (result name, kind as in AggregateKind.value, input column or None)
+    Result columns: keys, window_start, window_end (timestamp[us]), aggregates.
+    """
+
+    output_schema: pa.Schema
+    partial_schema: pa.Schema  # keys, "frame" int64, accumulator columns incl. row count
+    late_schema: pa.Schema  # input schema + missed_until: timestamp[us]
+    rows: int  # all rows taken in; = on time + partly late + late + rejected
+    late_rows: int
+    partly_late_rows: int
+    rejected_rows: int  # null time
+    def __init__(
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        time: str,
+        aggregates: Sequence[tuple[str, str, str | None]],
+        size_us: int,
+        slide_us: int,
+        offset_us: int = 0,
+        partition_count: int = 271,
+    ) -> None: ...
+    def accumulate(self, batch: Batch, collect_late: bool = False) -> Batch | None: ...  # late and partly late rows
+    def advance(self, watermark: int) -> None: ...  # every window with end <= watermark becomes due
+    def emit(self, rows_max: int = 65536) -> Batch | None: ...  # next due results, ascending end; None: nothing is due
+    def accumulate_partials(self, batch: Batch) -> None: ...  # second stage: rows of partial_schema
+    def save(self) -> list[tuple[int, str, pa.RecordBatch]]: ...  # (partition or -1 for broadcast, kind, rows)
+    def restore(self, partition: int, kind: str, rows: pa.RecordBatch) -> None: ...
+    def finish_restore(self) -> None: ...
+    def memory(self) -> dict[str, int]: ...  # keys, frames, key_bytes, frame_bytes, bytes_per_key, ...
+
+class FrameTable:
+    """First stage of two: accumulates per key and frame, judges nothing, flushes partials."""
+
+    partial_schema: pa.Schema
+    def __init__(
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        time: str,
+        aggregates: Sequence[tuple[str, str, str | None]],
+        size_us: int,
+        slide_us: int,
+        offset_us: int = 0,
+    ) -> None: ...
+    rows: int
+    rejected_rows: int
+    def accumulate(self, batch: Batch) -> None: ...
+    def advance(self, watermark: int) -> None: ...  # frames with end <= watermark become due
+    def flush(self) -> None: ...  # all frames become due
+    def take_partials(self, rows_max: int = 65536) -> Batch | None: ...

@@ -1,0 +1,105 @@
+"""Units and bounds that every layer shares: durations, event-time limits, the partition count.
+
+Event time is int64 microseconds since 1970-01-01 UTC; MIN_TIME and MAX_TIME are the ends of int64.
+"""
+
+import re
+from datetime import timedelta
+from enum import Enum
+
+from jetfast.errors import DurationError
+
+MIN_TIME = -(2**63)
+MAX_TIME = 2**63 - 1
+PARTITION_COUNT = 271
+BATCH_ROWS_MAX = 65536
+
+Duration = str | timedelta
+
+
+class Signal(Enum):
+    """Control items without content: see `jetfast.core.items`."""
+
+    IDLE = "idle"
+    ACTIVE = "active"
+    DONE = "done"
+
+
+_UNIT_US = {
+    "us": 1, "microsecond": 1, "microseconds": 1,
+    "ms": 1_000, "millisecond": 1_000, "milliseconds": 1_000,
+    "s": 1_000_000, "sec": 1_000_000, "second": 1_000_000, "seconds": 1_000_000,
+    "m": 60_000_000, "min": 60_000_000, "minute": 60_000_000, "minutes": 60_000_000,
+    "h": 3_600_000_000, "hour": 3_600_000_000, "hours": 3_600_000_000,
+    "d": 86_400_000_000, "day": 86_400_000_000, "days": 86_400_000_000,
+    "w": 604_800_000_000, "week": 604_800_000_000, "weeks": 604_800_000_000,
+}  # fmt: skip
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
+
+
+def duration_us(value: Duration, what: str = "duration") -> int:
+    """Return a duration in microseconds.
+
+    `value` is text such as "10s", "1h 30m", "250 ms" or a `timedelta`; "-5s" and negative timedeltas are read as
+    negative, and it is for the caller to refuse them. `what` names the setting in the error.
+
+    Raises TypeError for a bare number (its unit would be a guess) and DurationError for text that cannot be read.
+    """
+    if isinstance(value, timedelta):
+        return (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise TypeError(f'{what} must have a unit, got the bare number {value!r}; did you mean "{value}s"?')
+    if not isinstance(value, str):
+        raise TypeError(f'{what} must be text such as "10s" or a timedelta, got {type(value).__name__}')
+    text = value.strip()
+    sign = -1 if text.startswith("-") else 1
+    rest = text.removeprefix("-")
+    total_us = 0.0
+    whole_us = 0
+    position = 0
+    while position < len(rest):
+        part = _PART.match(rest, position)
+        if part is None or part[2].lower() not in _UNIT_US:
+            raise DurationError(f'{what} {value!r} cannot be read; write it like "10s", "1h 30m" or "250ms"')
+        unit_us = _UNIT_US[part[2].lower()]
+        if "." in part[1]:
+            total_us += float(part[1]) * unit_us
+        else:
+            whole_us += int(part[1]) * unit_us
+        position = part.end()
+    if not rest:
+        raise DurationError(f'{what} is empty; write it like "10s", "1h 30m" or "250ms"')
+    result = sign * (whole_us + round(total_us))
+    if not MIN_TIME < result < MAX_TIME:
+        raise DurationError(f"{what} {value!r} does not fit 64 bits of microseconds")
+    return result
+
+
+def positive_duration_us(value: Duration, what: str) -> int:
+    """As `duration_us`, and the duration must be greater than zero."""
+    result = duration_us(value, what)
+    if result <= 0:
+        raise DurationError(f"{what} must be greater than zero, got {value!r}")
+    return result
+
+
+def non_negative_duration_us(value: Duration, what: str) -> int:
+    """As `duration_us`, and the duration must not be negative."""
+    result = duration_us(value, what)
+    if result < 0:
+        raise DurationError(f"{what} must not be negative, got {value!r}")
+    return result
+
+
+def format_duration(duration: int) -> str:
+    """Return microseconds as text that `duration_us` reads back: 5400000000 -> "1h 30m"."""
+    if duration == 0:
+        return "0s"
+    sign = "-" if duration < 0 else ""
+    rest = abs(duration)
+    parts = []
+    for unit, unit_us in (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1)):
+        count, rest = divmod(rest, unit_us)
+        if count:
+            parts.append(f"{count}{unit}")
+    return sign + " ".join(parts)
