@@ -44,6 +44,8 @@ class ProcessorContext:
     """Wall clock, microseconds since 1970; an argument so that tests own time."""
     connected_ports: frozenset[int] = frozenset({0})
     """Output ports that somebody reads; rows for other ports need not be made."""
+    deliver: Callable[[str, pa.RecordBatch], None] | None = None
+    """Hands rows to the process that submitted the job, under the name of the vertex (`collect` sinks); may block."""
     counters: dict[str, int] = field(default_factory=dict)
     """Counted rows by name, such as "late_rows"; shown in `job.metrics` per vertex."""
 

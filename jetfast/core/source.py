@@ -11,6 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from jetfast.core.batch import Batch
+from jetfast.core.processor import ProcessorContext
 
 Position = bytes
 """Where a reader stands, as the connector writes it (stable across versions of Python): goes into snapshots as is."""
@@ -97,5 +98,5 @@ class Sink(Protocol):
     def check(self, schema: pa.Schema) -> None:
         """Raise JobDefinitionError if rows of this schema cannot be written. Called when the pipeline is built."""
 
-    def open(self, schema: pa.Schema, index: int, parallelism: int) -> SinkWriter:
-        """Open writer `index` of `parallelism`."""
+    def open(self, schema: pa.Schema, context: ProcessorContext) -> SinkWriter:
+        """Open the writer of processor `context.index` of `context.parallelism`."""
