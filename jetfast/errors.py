@@ -12,7 +12,8 @@
     └── ProtocolError           us: a message, a state or an order that must not happen
         └── InvalidTransition   a state machine got an event it has no transition for
 
-Kernels raise ValueError, TypeError and OverflowError only. Say which thing, what was needed and what came, and raise `from` the cause.
+Kernels raise ValueError, TypeError and OverflowError only. Say which thing, what was needed and what came, and raise
+`from` the cause.
 """
 
 

@@ -98,8 +98,8 @@ def format_duration(duration: int) -> str:
     sign = "-" if duration < 0 else ""
     rest = abs(duration)
     parts = []
-    for unit, unit_us in (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1)):
-        count, rest = divmod(rest, unit_us)
+    for unit in ("d", "h", "m", "s", "ms", "us"):
+        count, rest = divmod(rest, _UNIT_US[unit])
         if count:
             parts.append(f"{count}{unit}")
     return sign + " ".join(parts)

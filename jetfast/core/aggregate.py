@@ -36,7 +36,7 @@ def count(column: Any = None) -> Aggregate:
 
 
 def sum(column: Any) -> Aggregate:
-    """Sum of values; integers give int64, decimals decimal(p + 10, s), floats float64. A result that does not fit is an error."""
+    """Sum: int64 of integers, decimal(p + 10, s) of decimals, else float64. One that does not fit is an error."""
     return Aggregate(AggregateKind.SUM, column)
 
 
@@ -94,7 +94,7 @@ class AggregateColumn:
 
 
 def result_type(kind: AggregateKind, value_type: pa.DataType | None) -> pa.DataType:
-    """Return the Arrow type of an aggregate's result, with Spark's rules; TypeError if the type cannot be aggregated so."""
+    """Return the Arrow type of a result, by Spark's rules; TypeError if the type cannot be aggregated so."""
     if kind in (AggregateKind.COUNT, AggregateKind.COUNT_VALUES):
         return pa.int64()
     assert value_type is not None

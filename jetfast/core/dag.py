@@ -12,7 +12,7 @@ from jetfast.errors import JobDefinitionError
 
 @dataclass(frozen=True)
 class Vertex:
-    """One step. `parallelism` is the number of processors per member (None: one per worker; sources and sinks may say 1)."""
+    """One step. `parallelism` is the number of processors per member; None: one per worker."""
 
     name: str
     supplier: ProcessorSupplier

@@ -2,9 +2,10 @@
 
 A processor is one parallel instance of a vertex. It is called by one thread at a time and never locks.
 
-Output is *pulled*: every method that may give output returns an iterable (a tuple, a list or a generator), and the engine
-takes the next element only when there is room for it downstream. Until the iterable is exhausted nothing else of the
-processor is called: a full outbox is a generator that is not resumed, and no barrier can fall inside a half-emitted result.
+Output is *pulled*: every method that may give output returns an iterable (a tuple, a list or a generator), and the
+engine takes the next element only when there is room for it downstream. Until the iterable is exhausted nothing else of
+the processor is called: a full outbox is a generator that is not resumed, and no barrier can fall inside a half-emitted
+result.
 
     open -> [restore_snapshot* -> finish_restore] -> ( process | process_watermark | complete_edge | poll
             | save_snapshot -> prepare ... commit )* -> complete -> close
@@ -132,7 +133,7 @@ class Processor:
         return True
 
     def commit(self, snapshot_id: int, success: bool) -> bool:
-        """Phase 2. `success` False: the round failed, keep what was prepared. False: not yet, call again. Idempotent."""
+        """Phase 2, idempotent. `success` False: the round failed, keep what was prepared. Returns False: call again."""
         return True
 
     def close(self, error: BaseException | None) -> None:
@@ -140,7 +141,7 @@ class Processor:
 
 
 class SourceProcessor(Processor):
-    """A processor without inbound edges that is polled for rows. Subclasses yield batches, watermarks, IDLE and ACTIVE."""
+    """A processor without inbound edges that is polled for rows. It yields batches, watermarks, IDLE and ACTIVE."""
 
     forwards_watermark = False
 

@@ -24,7 +24,7 @@ class RoutingKind(Enum):
 
 @dataclass(frozen=True)
 class Routing:
-    """Routing of one edge. `keys` are column names, for PARTITIONED only; no keys there means one global partition 0."""
+    """Routing of one edge. `keys` are column names, for PARTITIONED only; no keys there means partition 0."""
 
     kind: RoutingKind
     keys: tuple[str, ...] = ()

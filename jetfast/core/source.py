@@ -1,7 +1,7 @@
-"""What a connector implements so that rows can be read from it: a Source lists partitions, a PartitionReader reads one.
+"""What a connector implements: a Source lists partitions, a PartitionReader reads one; a Sink opens SinkWriters.
 
-`jetfast.processors.source.ReadSource` turns any Source into a processor: it assigns source partitions to processors, reads
-the unfinished partition with the lowest watermark first, makes event time, and handles idleness and positions.
+`jetfast.processors.source.ReadSource` turns any Source into a processor: it assigns source partitions to processors,
+reads the unfinished partition with the lowest watermark first, makes event time, and handles idleness and positions.
 """
 
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ class Source(Protocol):
     """True: `read` never blocks (memory, generator)."""
 
     def partitions(self) -> Sequence[str]:
-        """Names of the source partitions, stable, in the order in which they are assigned: i goes to processor i mod n."""
+        """Names of the source partitions, stable; number i is read by processor i mod parallelism."""
 
     def open(self, partition: str, position: Position | None) -> PartitionReader:
         """Open a partition at a saved position (None: from the start)."""

@@ -1,0 +1,52 @@
+"""What a graph refuses, and the order it gives."""
+
+import pyarrow as pa
+import pytest
+
+from jetfast.core.dag import Dag, Edge, Vertex
+from jetfast.core.processor import Processor
+from jetfast.errors import JobDefinitionError
+
+SCHEMA = pa.schema([("x", pa.int64())])
+
+
+def make_dag(*edges: tuple[str, str, int]) -> Dag:
+    dag = Dag("test")
+    for name in sorted({name for source, destination, _ in edges for name in (source, destination)}):
+        dag.add_vertex(Vertex(name, Processor))
+    for source, destination, ordinal in edges:
+        dag.add_edge(Edge(source, destination, SCHEMA, ordinal=ordinal))
+    return dag
+
+
+def test_two_steps_of_one_name_are_refused():
+    dag = make_dag(("a", "b", 0))
+    with pytest.raises(JobDefinitionError, match="two steps are named 'a'"):
+        dag.add_vertex(Vertex("a", Processor))
+
+
+def test_two_edges_at_one_ordinal_are_refused():
+    with pytest.raises(JobDefinitionError, match="two edges enter 'c' at ordinal 0"):
+        make_dag(("a", "c", 0), ("b", "c", 0))
+
+
+def test_an_edge_to_a_vertex_that_is_not_there_is_refused():
+    dag = make_dag(("a", "b", 0))
+    with pytest.raises(JobDefinitionError, match="names no vertex 'z'"):
+        dag.add_edge(Edge("a", "z", SCHEMA))
+
+
+def test_sources_come_first():
+    dag = make_dag(("z", "m", 0), ("y", "m", 1), ("m", "a", 0))
+    assert [vertex.name for vertex in dag.topological_order()][2:] == ["m", "a"]
+
+
+def test_a_circle_is_refused_and_named():
+    dag = make_dag(("s", "a", 0), ("a", "b", 0), ("b", "a", 1))
+    with pytest.raises(JobDefinitionError, match="a, b feed each other in a circle"):
+        dag.topological_order()
+
+
+def test_inbound_edges_are_sorted_by_ordinal():
+    dag = make_dag(("b", "c", 1), ("a", "c", 0))
+    assert [edge.source for edge in dag.inbound("c")] == ["a", "b"]

@@ -1,0 +1,62 @@
+"""Durations: what is read, what is refused, and that formatting reads back."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetfast.errors import DurationError, JobDefinitionError
+from jetfast.types import duration_us, format_duration, non_negative_duration_us, positive_duration_us
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10s", 10_000_000),
+        ("1h 30m", 5_400_000_000),
+        ("1h30m", 5_400_000_000),
+        ("250ms", 250_000),
+        ("250 ms", 250_000),
+        ("1.5 seconds", 1_500_000),
+        ("2 Days", 172_800_000_000),
+        ("0s", 0),
+        ("-5s", -5_000_000),
+        (timedelta(hours=2, microseconds=3), 7_200_000_003),
+        (timedelta(microseconds=-1), -1),
+    ],
+)
+def test_durations_are_read_as_microseconds(text, expected):
+    assert duration_us(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "10", "ten seconds", "10 parsecs", "s", "1h -30m", "300000 years", "400000000w"]
+)
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(DurationError):
+        duration_us(text)
+
+
+@pytest.mark.parametrize("number", [10, 2.5])
+def test_a_bare_number_is_a_type_error_that_proposes_a_unit(number):
+    with pytest.raises(TypeError, match=f'did you mean "{number}s"'):
+        duration_us(number, "lag")
+
+
+@pytest.mark.parametrize("value", [None, True, b"10s"])
+def test_other_types_are_a_type_error(value):
+    with pytest.raises(TypeError, match="lag must be text"):
+        duration_us(value, "lag")
+
+
+def test_a_duration_error_is_a_value_error_and_a_definition_error():
+    with pytest.raises(ValueError, match="lag must not be negative, got '-1s'"):
+        non_negative_duration_us("-1s", "lag")
+    with pytest.raises(JobDefinitionError, match="window size must be greater than zero"):
+        positive_duration_us("0s", "window size")
+
+
+@given(st.integers(-(2**62), 2**62))
+def test_a_formatted_duration_reads_back(duration):
+    assert duration_us(format_duration(duration)) == duration
