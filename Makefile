@@ -1,0 +1,62 @@
+# Everything a developer runs, one target each. `make` alone lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+# Compiled once, found again: a rebuild after `make clean` or a rebase takes seconds where ccache is installed.
+ifneq ($(shell command -v ccache 2>/dev/null),)
+export CC ?= ccache gcc
+export CXX ?= ccache g++
+endif
+
+KERNEL_SOURCES := setup.py pyproject.toml $(shell find jetfast csrc -name '*.pyx' -o -name '*.pxd' -o -name '*.hpp')
+
+# Spark's Python workers run the same interpreter as the tests and the demo.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
+
+.PHONY: help setup lint test sanitize bench compare demo clean
+.DEFAULT_GOAL := help
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+setup: $(VENV)/kernels.stamp  ## install what is missing (apt-get, PyPI), make .venv, compile the kernels
+
+lint: setup  ## ruff check, ruff format, mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: setup  ## all tests, Spark included
+	$(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
+
+sanitize: setup  ## C++ tests under address, undefined and thread sanitizers; kernels under address + undefined
+	.ci/sanitize $(BIN)/python
+
+bench: setup  ## asv, quick, over what is built now; results in benchmarks/results
+	cd benchmarks && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run --quick -E existing:../$(BIN)/python \
+	    --set-commit-hash $$(git rev-parse HEAD)
+
+compare: setup  ## jetfast beside polars, duckdb, pyarrow and numpy on the same data: ratios against the goals
+	$(BIN)/python -m benchmarks.compare $(COMPARE_ARGUMENTS)
+
+demo: setup  ## a year of real flights through one pipeline, on the local cluster and on Spark, checked row by row
+	$(BIN)/python docs/examples/flights/demo.py
+
+clean:  ## remove what was built and written (not .venv)
+	rm -rf build dist out *.egg-info tests/csrc/build benchmarks/results benchmarks/html spark-warehouse
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks $(VENV)/kernels.stamp
+	find jetfast -name '*.so' -delete -o -name '*.html' -delete
+	find jetfast/kernels -maxdepth 1 -name '*.cpp' -delete
+
+$(VENV)/packages.stamp: pyproject.toml .ci/install
+	.ci/install $(PYTHON) $(VENV)
+	touch $@
+
+$(VENV)/kernels.stamp: $(VENV)/packages.stamp $(KERNEL_SOURCES)
+	$(BIN)/python setup.py -q build_ext --inplace --parallel $(JOBS)
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@

@@ -1,0 +1,73 @@
+"""Shared by all tests: hypothesis without deadlines, and Spark sessions for tests marked `spark`."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadline: a machine with two busy cores is slow now and then, and tests assert no times.
+settings.register_profile("jetfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("jetfast")
+
+# Spark's Python workers are this interpreter; the system's python3 would lack pyarrow.
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+SessionFactory = Callable[..., Any]
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
+
+
+@pytest.fixture(scope="session")
+def make_spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionFactory]:
+    """Return a function (master, **settings) -> SparkSession; one JVM serves the whole test session.
+
+    A call stops the session before it if the master or the settings differ. Setting names have "_" for ".".
+    """
+    if _java() is None:
+        pytest.fail("Spark needs Java 17: apt-get install openjdk-17-jre-headless", pytrace=False)
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        pytest.fail("pyspark is not installed: pip install '.[spark]'", pytrace=False)
+    directory = tmp_path_factory.mktemp("spark")
+    current: dict[str, Any] = {}
+
+    def make(master: str = "local[4]", **options: object) -> Any:
+        wanted = {
+            "spark.ui.enabled": "false",
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            "spark.local.dir": str(directory),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.session.timeZone": "UTC",
+            **{name.replace("_", "."): str(value) for name, value in options.items()},
+        }
+        if current.get("key") != (master, wanted):
+            if current:
+                current.pop("session").stop()
+            builder = SparkSession.builder.master(master).appName("jetfast-tests")
+            for name, value in wanted.items():
+                builder = builder.config(name, value)
+            current["session"] = builder.getOrCreate()
+            current["session"].sparkContext.setLogLevel("ERROR")
+            current["key"] = (master, wanted)
+        return current["session"]
+
+    yield make
+    if current:
+        current["session"].stop()
+
+
+@pytest.fixture
+def spark(make_spark_session: SessionFactory) -> Any:
+    """A session on local[4]: four slots in one JVM."""
+    return make_spark_session("local[4]")
