@@ -1,0 +1,158 @@
+"""What coordinator and members say to each other: small tagged records, encoded as MessagePack by msgspec.
+
+    member -> coordinator      Registered, Prepared, Finished, Failed, Metrics, Delivered
+    coordinator -> member      Prepare, Start, Cancel, Release, Shutdown
+
+Every message bears the id of the execution it belongs to; a receiver drops those of older executions. One execution:
+
+    coordinator   Prepare ----> Start ----------------------------> [Cancel] ------------> Release
+    member               Prepared      Metrics* Delivered*  Finished or Failed
+
+A member answers Prepare with Prepared or Failed, and after that ends with exactly one of Finished and Failed (a cancelled
+member says Failed with kind "JobCancelledError"). It keeps its connections to its peers open until Release, so that the end
+of one member is never mistaken for a lost connection by another.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from jetfast.core.guarantee import Guarantee
+from jetfast.errors import ProtocolError
+from jetfast.types import PARTITION_COUNT
+
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+
+NO_EXECUTION = 0
+"""The execution id of messages that precede every execution."""
+
+
+class Message(Struct, frozen=True, tag=True, kw_only=True, forbid_unknown_fields=True):
+    """What all messages have."""
+
+    execution_id: Count
+
+
+class Versions(Struct, frozen=True, forbid_unknown_fields=True):
+    """Versions of a member's process; compared with the coordinator's when it registers."""
+
+    python: str
+    jetfast: str
+    pyarrow: str
+
+
+class Registered(Message, frozen=True):
+    """A member is there. Sent once per incarnation, before anything else; execution_id is NO_EXECUTION."""
+
+    member: Count
+    incarnation: Count
+    """Counts the processes that have been this member; of two, the greater one is meant."""
+    pid: Count
+    host: str
+    address: str
+    """Where peers reach its transport ("host:port"; empty where they need no address)."""
+    versions: Versions
+
+
+class Prepared(Message, frozen=True):
+    """The execution is set up, and every peer was reached; it waits for Start."""
+
+    member: Count
+
+
+class Finished(Message, frozen=True):
+    """All processors of this member are done."""
+
+    member: Count
+
+
+class Failed(Message, frozen=True):
+    """The execution has ended on this member, with an error. No thread of it is left."""
+
+    member: Count
+    kind: str
+    """Name of the class in jetfast.errors; any other name is an error of user code or data (JobFailedError)."""
+    error: str
+    traceback: str = ""
+
+
+class Metrics(Message, frozen=True):
+    """What this member has done so far; totals, so that a later one replaces an earlier one. Always sent before the end."""
+
+    member: Count
+    values: dict[str, Any]
+    """As `Execution.metrics()`, plus what `jetfast.control.member_agent` adds (pid, peak_rss_bytes)."""
+
+
+class Delivered(Message, frozen=True):
+    """Rows that a `collect` sink hands to the process that submitted the job."""
+
+    member: Count
+    vertex: str
+    rows: bytes
+    """One Arrow IPC stream."""
+
+
+class Prepare(Message, frozen=True):
+    """Set up an execution: make its processors and open connections to peers, but read nothing yet."""
+
+    job: str
+    job_id: str
+    member: Count
+    """The index of the receiver in this execution, in [0, member_count)."""
+    member_count: Positive
+    workers: Positive
+    peers: list[str]
+    """Registered.address of each member, by index; shape (member_count,)."""
+    dag: bytes
+    """jetfast.core.dag.Dag by cloudpickle."""
+    guarantee: Guarantee
+    memory_limit_bytes: Positive
+    partition_count: Positive = PARTITION_COUNT
+
+
+class Start(Message, frozen=True):
+    """Begin to read: every member has prepared."""
+
+
+class Cancel(Message, frozen=True):
+    """Stop as soon as possible; answered by Failed, or by Finished if that was already under way."""
+
+
+class Release(Message, frozen=True):
+    """The execution has ended on every member: drop its connections and forget it."""
+
+
+class Shutdown(Message, frozen=True):
+    """The member is not needed any more: cancel what runs, and exit. execution_id is NO_EXECUTION or the last one."""
+
+
+MemberMessage = Registered | Prepared | Finished | Failed | Metrics | Delivered
+CoordinatorMessage = Prepare | Start | Cancel | Release | Shutdown
+
+_encoder = msgspec.msgpack.Encoder()
+_member_decoder: msgspec.msgpack.Decoder[MemberMessage] = msgspec.msgpack.Decoder(MemberMessage)
+_coordinator_decoder: msgspec.msgpack.Decoder[CoordinatorMessage] = msgspec.msgpack.Decoder(CoordinatorMessage)
+
+
+def encode(message: MemberMessage | CoordinatorMessage) -> bytes:
+    """Return the message as bytes, for either direction."""
+    return _encoder.encode(message)
+
+
+def decode_from_member(data: bytes | bytearray | memoryview) -> MemberMessage:
+    """Read what a member sent. Raises ProtocolError for anything else."""
+    try:
+        return _member_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"a member sent {len(data)} bytes that are no message: {error}") from error
+
+
+def decode_from_coordinator(data: bytes | bytearray | memoryview) -> CoordinatorMessage:
+    """Read what the coordinator sent. Raises ProtocolError for anything else."""
+    try:
+        return _coordinator_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"the coordinator sent {len(data)} bytes that are no message: {error}") from error

@@ -1,0 +1,85 @@
+"""Messages: every one survives the way there and back, and garbage is a ProtocolError."""
+
+import typing
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetfast.control import messages
+from jetfast.core.guarantee import Guarantee
+from jetfast.errors import ProtocolError
+
+VERSIONS = messages.Versions("3.11", "0.1.0", "18.0.0")
+FROM_MEMBER: list[messages.MemberMessage] = [
+    messages.Registered(
+        execution_id=0, member=1, incarnation=2, pid=77, host="a", address="a:9000", versions=VERSIONS
+    ),
+    messages.Prepared(execution_id=5, member=0),
+    messages.Finished(execution_id=5, member=0),
+    messages.Failed(execution_id=5, member=3, kind="JobFailedError", error="step 'x': boom", traceback="..."),
+    messages.Metrics(execution_id=5, member=0, values={"vertices": {"x": {"rows_in": 2**40}}, "share": 0.5}),
+    messages.Delivered(execution_id=5, member=0, vertex="collect", rows=b"\x00\xff"),
+]
+FROM_COORDINATOR: list[messages.CoordinatorMessage] = [
+    messages.Prepare(
+        execution_id=2**62,
+        job="flights",
+        job_id="ab",
+        member=1,
+        member_count=2,
+        workers=4,
+        peers=["a:1", "b:2"],
+        dag=b"\x80\x05",
+        guarantee=Guarantee.EXACTLY_ONCE,
+        memory_limit_bytes=2**30,
+    ),
+    messages.Start(execution_id=5),
+    messages.Cancel(execution_id=5),
+    messages.Release(execution_id=5),
+    messages.Shutdown(execution_id=0),
+]
+
+
+def test_the_samples_cover_every_message() -> None:
+    assert {type(message) for message in FROM_MEMBER} == set(typing.get_args(messages.MemberMessage))
+    assert {type(message) for message in FROM_COORDINATOR} == set(typing.get_args(messages.CoordinatorMessage))
+
+
+@pytest.mark.parametrize("message", FROM_MEMBER, ids=lambda m: type(m).__name__)
+def test_a_members_message_survives_the_way_to_the_coordinator(message: messages.MemberMessage) -> None:
+    assert messages.decode_from_member(messages.encode(message)) == message
+    with pytest.raises(ProtocolError, match="coordinator sent"):
+        messages.decode_from_coordinator(messages.encode(message))
+
+
+@pytest.mark.parametrize("message", FROM_COORDINATOR, ids=lambda m: type(m).__name__)
+def test_the_coordinators_message_survives_the_way_to_a_member(message: messages.CoordinatorMessage) -> None:
+    assert messages.decode_from_coordinator(messages.encode(message)) == message
+    with pytest.raises(ProtocolError, match="member sent"):
+        messages.decode_from_member(messages.encode(message))
+
+
+@pytest.mark.parametrize("message", FROM_MEMBER + FROM_COORDINATOR, ids=lambda m: type(m).__name__)
+def test_a_message_without_execution_id_or_with_an_unknown_field_is_refused(message: object) -> None:
+    decode = messages.decode_from_member if message in FROM_MEMBER else messages.decode_from_coordinator
+    fields = msgspec.msgpack.decode(messages.encode(message))  # type: ignore[arg-type]
+    for wrong in ({k: v for k, v in fields.items() if k != "execution_id"}, {**fields, "x": 1}):
+        with pytest.raises(ProtocolError):
+            decode(msgspec.msgpack.encode(wrong))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=64), st.integers(0, 10), st.integers(0, 60))
+def test_garbage_and_damaged_messages_are_a_protocol_error_or_another_valid_message(
+    garbage: bytes, which: int, cut: int
+) -> None:
+    whole = messages.encode((FROM_MEMBER + FROM_COORDINATOR)[which])
+    for data in (garbage, whole[:cut], whole[:cut] + garbage, whole[cut:]):
+        for decode in (messages.decode_from_member, messages.decode_from_coordinator):
+            try:
+                message = decode(data)
+            except ProtocolError:
+                continue
+            assert messages.encode(decode(messages.encode(message))) == messages.encode(message)  # == would fail on NaN
