@@ -1,0 +1,217 @@
+"""Where a member or the coordinator listens, and how others reach it: Unix socket on one host, TCP between hosts."""
+
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jetfast.control.wire import (
+    HANDSHAKE_TIMEOUT_S,
+    HandshakeError,
+    Hello,
+    close_socket,
+    handshake_as_dialer,
+    handshake_as_listener,
+    keep_alive,
+)
+from jetfast.errors import JobDefinitionError, TransportError
+
+_log = logging.getLogger("jetfast.endpoint")
+
+_UNIX_PATH_BYTES_MAX = 100  # sun_path holds 108 on Linux, 104 on macOS
+_STRANGERS_MAX = 64
+"""Handshakes that may be under way at once; further dialers wait in the system's queue."""
+
+
+class Address(NamedTuple):
+    """One endpoint. `unix_path` is "" if there is none; it is tried first by dialers on the same `host_id`."""
+
+    host: str
+    port: int
+    unix_path: str = ""
+    host_id: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def this_host_id() -> str:
+    """Return a text that is equal for processes that run under one kernel."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return socket.gethostname()
+
+
+class Listener:
+    """Accepts connections, has each prove the token, and hands it over; strangers are refused, logged, and harm nobody.
+
+    `on_connection(socket, hello)` is called on the handshake's own thread, and owns the socket from then on.
+    """
+
+    def __init__(
+        self,
+        token: bytes,
+        execution_id: int,
+        index: int,
+        on_connection: Callable[[socket.socket, Hello], None],
+        host: str = "127.0.0.1",
+        port_range: tuple[int, int] | None = None,
+        unix: bool = False,
+        handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
+    ) -> None:
+        """Listen on `host` at a free port (of `port_range`, both ends included), and on a Unix socket if `unix`.
+
+        Raises JobDefinitionError when no port of the range is free or the host is not one of this machine.
+        """
+        self._token = token
+        self._execution_id = execution_id
+        self._index = index
+        self._on_connection = on_connection
+        self._handshake_timeout_s = handshake_timeout_s
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._under_way: dict[socket.socket, threading.Thread] = {}
+        self._slots = threading.BoundedSemaphore(_STRANGERS_MAX)
+        self._directory: str | None = None
+        tcp = _listen_tcp(host, port_range)
+        self._sockets = [tcp]
+        unix_path = ""
+        if unix and hasattr(socket, "AF_UNIX"):
+            unix_path = self._listen_unix()
+        self.address = Address(host, tcp.getsockname()[1], unix_path, this_host_id())
+        self._threads = [
+            threading.Thread(target=self._accept, args=(listening,), name=f"jetfast-listen-{index}", daemon=True)
+            for listening in self._sockets
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Stop listening and drop handshakes under way; connections handed over stay."""
+        with self._lock:
+            self._closed.set()
+            under_way = dict(self._under_way)
+        for listening in self._sockets:
+            close_socket(listening)
+        for stranger in under_way:
+            close_socket(stranger)
+        for thread in [*self._threads, *under_way.values()]:
+            if thread is not threading.current_thread():
+                thread.join()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _listen_unix(self) -> str:
+        # mkdtemp makes it 0700: other users of the host cannot even try.
+        self._directory = tempfile.mkdtemp(prefix="jetfast-")
+        path = os.path.join(self._directory, "socket")
+        if len(os.fsencode(path)) > _UNIX_PATH_BYTES_MAX:
+            return ""
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.bind(path)
+        listening.listen(128)
+        self._sockets.append(listening)
+        return path
+
+    def _accept(self, listening: socket.socket) -> None:
+        while True:
+            self._slots.acquire()
+            try:
+                stranger, _ = listening.accept()
+            except OSError as error:
+                self._slots.release()
+                if self._closed.is_set():
+                    return
+                _log.warning("cannot accept a connection: %s", error)
+                self._closed.wait(0.1)  # out of file descriptors, say: do not spin
+                continue
+            thread = threading.Thread(
+                target=self._meet, args=(stranger,), name=f"jetfast-handshake-{self._index}", daemon=True
+            )
+            with self._lock:
+                if self._closed.is_set():
+                    close_socket(stranger)
+                    return
+                self._under_way[stranger] = thread
+                thread.start()
+
+    def _meet(self, stranger: socket.socket) -> None:
+        try:
+            hello = handshake_as_listener(
+                stranger, self._token, self._execution_id, self._index, self._handshake_timeout_s
+            )
+        except HandshakeError as error:
+            if not self._closed.is_set():
+                _log.warning("refused a connection from %s: %s", _name_of(stranger), error)
+            close_socket(stranger)
+            hello = None
+        finally:
+            with self._lock:
+                self._under_way.pop(stranger, None)
+                closed = self._closed.is_set()
+            self._slots.release()
+        if hello is None:
+            return
+        if closed:
+            close_socket(stranger)
+            return
+        self._on_connection(stranger, hello)
+
+
+def dial(address: Address, token: bytes, hello: Hello, timeout_s: float = HANDSHAKE_TIMEOUT_S) -> socket.socket:
+    """Return a proven socket to `address`. Raises TransportError (HandshakeError if reached, but not proven)."""
+    connected = _reach(address, timeout_s)
+    try:
+        handshake_as_dialer(connected, token, hello, timeout_s)
+    except BaseException:
+        close_socket(connected)
+        raise
+    return connected
+
+
+def _reach(address: Address, timeout_s: float) -> socket.socket:
+    if address.unix_path and address.host_id == this_host_id() and os.path.exists(address.unix_path):
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connected.settimeout(timeout_s)
+        try:
+            connected.connect(address.unix_path)
+            return connected
+        except OSError:
+            connected.close()  # another container's file, another user's directory: TCP then
+    try:
+        connected = socket.create_connection((address.host, address.port), timeout=timeout_s)
+    except OSError as error:
+        raise TransportError(f"{address} cannot be reached: {error}") from error
+    keep_alive(connected)
+    return connected
+
+
+def _listen_tcp(host: str, port_range: tuple[int, int] | None) -> socket.socket:
+    first, last = port_range if port_range is not None else (0, 0)
+    if not 0 <= first <= last <= 65535:
+        raise JobDefinitionError(f"port_range must be (first, last) within 1..65535, got {port_range}")
+    problem: OSError | None = None
+    for port in range(first, last + 1):
+        try:
+            return socket.create_server((host, port), backlog=128)
+        except OSError as error:
+            problem = error
+    wanted = f"a port of {first}..{last}" if first else "any port"
+    raise JobDefinitionError(
+        f"cannot listen on {wanted} of host {host!r}: {problem}; set host= to a name or address of this machine "
+        f"that the others can reach, and port_range= to ports that are free"
+    ) from problem
+
+
+def _name_of(connected: socket.socket) -> str:
+    try:
+        name = connected.getpeername()
+    except OSError:
+        return "a peer that has gone"
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "a Unix socket"
