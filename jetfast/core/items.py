@@ -2,7 +2,7 @@
 
 A batch is `jetfast.core.batch.Batch`. Control items:
 
-    Watermark(value_us)      no row with a time at or below it will follow, except late ones
+    Watermark(value_us)      no row with a time below it will follow, except late ones
     IDLE                     nothing will come from here for now; do not wait for its watermark
     ACTIVE                   awake again
     Barrier(snapshot_id)     the state before it belongs to the snapshot, what follows does not

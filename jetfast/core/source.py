@@ -5,9 +5,10 @@ reads the unfinished partition with the lowest watermark first, makes event time
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.core.batch import Batch
@@ -27,8 +28,7 @@ REJECTED_SCHEMA = pa.schema(
 """Rows of `source.rejected_rows`: malformed rows, and rows whose event time is null or cannot be converted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """One answer of a reader: rows, and where the reader stands after them.
 
     `first_row` is the index of the batch's first row in its partition (line, row number or offset), for messages.
@@ -41,6 +41,10 @@ class Rows:
     """Malformed rows met on the way (REJECTED_SCHEMA); None for none."""
     filtered_rows: int = 0
     """Rows that the reader itself dropped by a pushed-down filter: they count as activity."""
+    origin: str | None = None
+    """What `first_row` counts in, when that is not the whole partition: the file of a partition of several files."""
+    row_numbers: npt.NDArray[np.int64] | None = None
+    """Line, row number or offset of each row, shape (rows,), when they do not simply follow `first_row`."""
 
 
 class PartitionReader(Protocol):
@@ -70,8 +74,11 @@ class Source(Protocol):
     def partitions(self) -> Sequence[str]:
         """Names of the source partitions, stable; number i is read by processor i mod parallelism."""
 
-    def open(self, partition: str, position: Position | None) -> PartitionReader:
-        """Open a partition at a saved position (None: from the start)."""
+    def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> PartitionReader:
+        """Open a partition at a saved position (None: from the start). `context` has the clock."""
+
+    def with_columns(self, names: Sequence[str]) -> Self:
+        """Return a copy that reads only these columns, in this order; names that are not in `schema` are a KeyError."""
 
 
 class SinkWriter(Protocol):
@@ -95,8 +102,14 @@ class Sink(Protocol):
     parallelism_one: bool
     """True: one single writer in the whole cluster (console, a single file)."""
 
+    target: str | None
+    """What is written to, such as an absolute path: two sinks of one target are an error. None: nothing that could clash."""
+
     def check(self, schema: pa.Schema) -> None:
         """Raise JobDefinitionError if rows of this schema cannot be written. Called when the pipeline is built."""
 
-    def open(self, schema: pa.Schema, context: ProcessorContext) -> SinkWriter:
+    def check_target(self) -> None:
+        """Raise JobDefinitionError if the target cannot be written now (it exists, say). Called at each submission."""
+
+    def open_writer(self, schema: pa.Schema, context: ProcessorContext) -> SinkWriter:
         """Open the writer of processor `context.index` of `context.parallelism`."""
