@@ -13,10 +13,10 @@
                    ^            |              (from PREPARING on: LOST instead of ENDED, at any time)
                    +--- lost ---+  before the start a lost member's successor is waited for
 
-COMPLETING means that the outcome is decided and the remaining members have been told to cancel; the outcome is published when
-every member has ended, so that nothing of the job runs any more when a user sees FAILED. A cancelled job is FAILED with a
-JobCancelledError, as in Jet. The job fails with the *first* cause. One exception: a TransportError only says that a peer went
-away; when the reason for that arrives while the others are still ending, it takes its place.
+COMPLETING means that the outcome is decided and the remaining members have been told to cancel; the outcome is
+published when every member has ended, so that nothing of the job runs any more when a user sees FAILED. A cancelled job
+is FAILED with a JobCancelledError, as in Jet. The job fails with the *first* cause. One exception: a TransportError only
+says that a peer went away; when the reason for that arrives while the others are still ending, it takes its place.
 
 Suspension, snapshots and restarts come with their own states (SEMANTICS 6): more rows in the table below.
 """
@@ -105,9 +105,7 @@ class ClusterFailed:
     error: Exception
 
 
-Event = (
-    MemberRegistered | MemberPrepared | MemberFinished | MemberFailed | MemberLost | CancelRequested | ClusterFailed
-)
+Event = MemberRegistered | MemberPrepared | MemberFinished | MemberFailed | MemberLost | CancelRequested | ClusterFailed
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,7 @@ Command = PrepareMember | StartMember | CancelMember | ReleaseMember | EndJob
 
 
 class JobState:
-    """One execution on `member_count` members. Not thread-safe; whoever calls `handle` performs the commands in order."""
+    """One execution on `member_count` members. Not thread-safe. Who calls `handle` performs the commands in order."""
 
     def __init__(self, member_count: int) -> None:
         if member_count < 1:
@@ -163,7 +161,7 @@ class JobState:
     def handle(self, event: Event) -> list[Command]:
         """Take in an event and return what is to be done.
 
-        Raises InvalidTransition, with the state unchanged, if the event cannot happen in this phase of the job or member.
+        Raises InvalidTransition, with the state unchanged, if the event cannot happen in this phase of job or member.
         """
         method = _TRANSITIONS.get((self.phase, type(event)))
         if method is None:

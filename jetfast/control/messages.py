@@ -8,9 +8,9 @@ Every message bears the id of the execution it belongs to; a receiver drops thos
     coordinator   Prepare ----> Start ----------------------------> [Cancel] ------------> Release
     member               Prepared      Metrics* Delivered*  Finished or Failed
 
-A member answers Prepare with Prepared or Failed, and after that ends with exactly one of Finished and Failed (a cancelled
-member says Failed with kind "JobCancelledError"). It keeps its connections to its peers open until Release, so that the end
-of one member is never mistaken for a lost connection by another.
+A member answers Prepare with Prepared or Failed, and after Prepared ends with exactly one of Finished and Failed (a
+cancelled member says Failed with kind "JobCancelledError"). It keeps its connections to its peers open until Release,
+so that the end of one member is never mistaken for a lost connection by another.
 """
 
 from typing import Annotated, Any
@@ -79,7 +79,7 @@ class Failed(Message, frozen=True):
 
 
 class Metrics(Message, frozen=True):
-    """What this member has done so far; totals, so that a later one replaces an earlier one. Always sent before the end."""
+    """What this member has done so far: totals, so a later one replaces an earlier one. Always sent before the end."""
 
     member: Count
     values: dict[str, Any]

@@ -1,0 +1,280 @@
+"""The coordinator's hand on a member: takes its messages, owns the member's execution, and reports.
+
+Messages are put into a mailbox by `receive` (any thread, never blocks) and handled one after the other by the thread
+that calls `run`, which also reports metrics in between. `run` returns after Shutdown; nothing of the execution is left.
+"""
+
+import logging
+import os
+import queue
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from jetfast.control import messages
+from jetfast.control.failures import describe
+from jetfast.control.messages import CoordinatorMessage, MemberMessage, Prepare
+from jetfast.core.dag import Dag
+from jetfast.engine.transport import Transport
+from jetfast.errors import JobCancelledError
+
+logger = logging.getLogger("jetfast.member")
+
+TransportFactory = Callable[[Prepare], Transport]
+"""Makes the member's end of an execution's connections; raises TransportError naming the peer it cannot reach."""
+
+Deliver = Callable[[str, pa.RecordBatch], None]
+
+
+class RunningExecution(Protocol):
+    """What the agent needs of `jetfast.engine.execution.Execution`."""
+
+    def open(self) -> None:
+        """Make processors and channels."""
+
+    def start(self, on_finished: Callable[[BaseException | None], None]) -> None:
+        """Begin; `on_finished` is called once, by some thread, when all is done (None) or has stopped with an error."""
+
+    def cancel(self) -> None:
+        """Stop soon; `on_finished` follows if it was started. May be called at any time, more than once."""
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until no thread of it is left; False: some still are."""
+
+    def metrics(self) -> Mapping[str, Any]:
+        """Totals so far, as plain data."""
+
+
+class ExecutionFactory(Protocol):
+    """Makes an execution out of what the coordinator sent."""
+
+    def __call__(self, dag: Dag, prepare: Prepare, transport: Transport, deliver: Deliver) -> RunningExecution: ...
+
+
+def unpickle_dag(dag: bytes) -> Dag:
+    """Read the graph that the submitter pickled. Only ever called with bytes from the authenticated coordinator."""
+    import cloudpickle
+
+    loaded = cloudpickle.loads(dag)
+    if not isinstance(loaded, Dag):
+        raise TypeError(f"the coordinator sent a {type(loaded).__name__} where a Dag was expected")
+    return loaded
+
+
+def wall_clock_us() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+def make_execution(dag: Dag, prepare: Prepare, transport: Transport, deliver: Deliver) -> RunningExecution:
+    """Make the engine's execution."""
+    from jetfast.engine.execution import Execution
+
+    return Execution(
+        dag,
+        job=prepare.job,
+        execution_id=prepare.execution_id,
+        member=prepare.member,
+        member_count=prepare.member_count,
+        workers=prepare.workers,
+        transport=transport,
+        guarantee=prepare.guarantee,
+        now_us=wall_clock_us,
+        memory_limit=prepare.memory_limit_bytes,
+        deliver=deliver,
+        partition_count=prepare.partition_count,
+    )
+
+
+@dataclass
+class _Current:
+    """The execution that the member works on, from Prepare to Release."""
+
+    prepare: Prepare
+    transport: Transport | None = None
+    execution: RunningExecution | None = None
+    started: bool = False
+    ended: bool = False
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """Mailbox item: the engine says that an execution has ended."""
+
+    execution_id: int
+    error: BaseException | None
+
+
+class MemberAgent:
+    """One member. `send` hands a message to the coordinator; it is called from several threads and may block.
+
+    If `send` raises, the coordinator cannot be reached: `run` stops the execution and raises that error.
+    """
+
+    def __init__(
+        self,
+        transport_factory: TransportFactory,
+        send: Callable[[MemberMessage], None],
+        *,
+        load_dag: Callable[[bytes], Dag] = unpickle_dag,
+        execution_factory: ExecutionFactory = make_execution,
+        metrics_interval_s: float = 0.25,
+    ) -> None:
+        self._transport_factory = transport_factory
+        self._send = send
+        self._load_dag = load_dag
+        self._execution_factory = execution_factory
+        self._metrics_interval_s = metrics_interval_s
+        self._mailbox: queue.SimpleQueue[CoordinatorMessage | _Ended] = queue.SimpleQueue()
+        self._current: _Current | None = None
+        self._last_execution_id = messages.NO_EXECUTION
+        self._stopped = False
+
+    def receive(self, message: CoordinatorMessage) -> None:
+        """Take a message of the coordinator. Called by any thread, never blocks.
+
+        Whoever loses the connection to the coordinator calls it with Shutdown.
+        """
+        self._mailbox.put(message)
+
+    def run(self) -> None:
+        """Handle messages until Shutdown."""
+        try:
+            while not self._stopped:
+                running = self._current is not None and self._current.started and not self._current.ended
+                try:
+                    item = self._mailbox.get(timeout=self._metrics_interval_s if running else None)
+                except queue.Empty:
+                    self.report_metrics()
+                    continue
+                self.handle(item)
+        finally:
+            self._discard()
+
+    def handle(self, item: "CoordinatorMessage | _Ended") -> None:
+        """Handle one item of the mailbox; `run` calls it, and tests that want no thread."""
+        if isinstance(item, messages.Shutdown):
+            self._stopped = True
+            self._discard()
+        elif isinstance(item, Prepare):
+            self._prepare(item)
+        elif self._current is None or item.execution_id != self._current.prepare.execution_id:
+            logger.debug("dropped %s: it belongs to another execution", type(item).__name__)
+        elif isinstance(item, messages.Start):
+            self._start(self._current)
+        elif isinstance(item, messages.Cancel):
+            self._cancel(self._current)
+        elif isinstance(item, messages.Release):
+            self._discard()
+        else:
+            self._end(self._current, item.error)
+
+    def report_metrics(self) -> None:
+        """Send what has been done so far, if there is an execution."""
+        current = self._current
+        if current is None or current.execution is None:
+            return
+        values = dict(current.execution.metrics())
+        values.update(pid=os.getpid(), peak_rss_bytes=peak_rss_bytes())
+        if current.transport is not None:
+            values["peers"] = [peer._asdict() for peer in current.transport.statistics()]
+        prepare = current.prepare
+        self._send(messages.Metrics(execution_id=prepare.execution_id, member=prepare.member, values=values))
+
+    def _prepare(self, prepare: Prepare) -> None:
+        if prepare.execution_id <= self._last_execution_id:
+            logger.warning("dropped Prepare of the old execution %d", prepare.execution_id)
+            return
+        self._discard()
+        self._last_execution_id = prepare.execution_id
+        current = self._current = _Current(prepare)
+        try:
+            dag = self._load_dag(prepare.dag)
+            current.transport = self._transport_factory(prepare)
+            current.execution = self._execution_factory(dag, prepare, current.transport, self._deliver)
+            current.execution.open()
+        except Exception as error:
+            if current.execution is not None:
+                current.execution.cancel()
+            self._end(current, error)
+        else:
+            self._send(messages.Prepared(execution_id=prepare.execution_id, member=prepare.member))
+
+    def _start(self, current: _Current) -> None:
+        if current.execution is None or current.started or current.ended:
+            return
+        current.started = True
+        execution_id = current.prepare.execution_id
+        current.execution.start(lambda error: self._mailbox.put(_Ended(execution_id, error)))
+
+    def _cancel(self, current: _Current) -> None:
+        if current.ended or current.execution is None:
+            return
+        current.execution.cancel()
+        if not current.started:  # nobody would tell us of its end
+            self._end(current, JobCancelledError("the job was cancelled before it started"))
+
+    def _end(self, current: _Current, error: BaseException | None) -> None:
+        """The execution has stopped: report last figures and the outcome. The transport stays open for the peers."""
+        if current.ended:
+            return
+        current.ended = True
+        if current.execution is not None and current.started:
+            current.execution.join()
+        self.report_metrics()
+        ids = {"execution_id": current.prepare.execution_id, "member": current.prepare.member}
+        if error is None:
+            self._send(messages.Finished(**ids))
+        else:
+            kind, text, traceback = describe(error)
+            self._send(messages.Failed(**ids, kind=kind, error=text, traceback=traceback))
+
+    def _discard(self) -> None:
+        """Forget the execution; what still runs of it is stopped first."""
+        current, self._current = self._current, None
+        if current is None:
+            return
+        if current.execution is not None and not current.ended:
+            current.execution.cancel()
+            if current.started:
+                current.execution.join()
+        if current.transport is not None:
+            current.transport.close()
+
+    def _deliver(self, vertex: str, rows: pa.RecordBatch) -> None:
+        """Called by threads of the engine."""
+        current = self._current
+        if current is None:
+            raise JobCancelledError("the execution has been given up")
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_batch(rows)
+        prepare = current.prepare
+        self._send(
+            messages.Delivered(
+                execution_id=prepare.execution_id,
+                member=prepare.member,
+                vertex=vertex,
+                rows=sink.getvalue().to_pybytes(),
+            )
+        )
+
+
+def peak_rss_bytes() -> int:
+    """Return the greatest resident size of this process so far, in bytes; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            for line in status:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if os.uname().sysname == "Darwin" else peak * 1024
