@@ -13,12 +13,13 @@ from jetfast.control.wire import (
     HANDSHAKE_TIMEOUT_S,
     HandshakeError,
     Hello,
+    Token,
     close_socket,
     handshake_as_dialer,
     handshake_as_listener,
     keep_alive,
 )
-from jetfast.errors import JobDefinitionError, TransportError
+from jetfast.errors import JobDefinitionError, ProtocolError, TransportError
 
 _log = logging.getLogger("jetfast.endpoint")
 
@@ -38,6 +39,20 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
+    def encode(self) -> str:
+        """Return all of it as one text: "host:port host_id unix_path"."""
+        return f"{self.host}:{self.port} {self.host_id} {self.unix_path}"
+
+    @staticmethod
+    def decode(text: str) -> "Address":
+        """Read what `encode` wrote. Raises ProtocolError for anything else."""
+        try:
+            tcp, host_id, unix_path = text.split(" ", 2)
+            host, port = tcp.rsplit(":", 1)
+            return Address(host, int(port), unix_path, host_id)
+        except ValueError as error:
+            raise ProtocolError(f"{text!r} is no address of a member") from error
+
 
 def this_host_id() -> str:
     """Return a text that is equal for processes that run under one kernel."""
@@ -56,22 +71,25 @@ class Listener:
 
     def __init__(
         self,
-        token: bytes,
-        execution_id: int,
-        index: int,
+        token: Token,
+        name: str,
+        accepts: Callable[[Hello], str | None],
         on_connection: Callable[[socket.socket, Hello], None],
         host: str = "127.0.0.1",
+        bind: str | None = None,
         port_range: tuple[int, int] | None = None,
         unix: bool = False,
         handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
     ) -> None:
-        """Listen on `host` at a free port (of `port_range`, both ends included), and on a Unix socket if `unix`.
+        """Listen at a free port (of `port_range`, both ends included), and on a Unix socket if `unix`.
 
-        Raises JobDefinitionError when no port of the range is free or the host is not one of this machine.
+        `host` is what others dial; `bind` is the name or address to listen on where that differs (None: `host`).
+        `accepts` is as in `handshake_as_listener`; `name` is for thread names. Raises JobDefinitionError when no port
+        of the range is free or the host is not one of this machine.
         """
         self._token = token
-        self._execution_id = execution_id
-        self._index = index
+        self._name = name
+        self._accepts = accepts
         self._on_connection = on_connection
         self._handshake_timeout_s = handshake_timeout_s
         self._lock = threading.Lock()
@@ -79,14 +97,14 @@ class Listener:
         self._under_way: dict[socket.socket, threading.Thread] = {}
         self._slots = threading.BoundedSemaphore(_STRANGERS_MAX)
         self._directory: str | None = None
-        tcp = _listen_tcp(host, port_range)
+        tcp = _listen_tcp(host if bind is None else bind, port_range)
         self._sockets = [tcp]
         unix_path = ""
         if unix and hasattr(socket, "AF_UNIX"):
             unix_path = self._listen_unix()
         self.address = Address(host, tcp.getsockname()[1], unix_path, this_host_id())
         self._threads = [
-            threading.Thread(target=self._accept, args=(listening,), name=f"jetfast-listen-{index}", daemon=True)
+            threading.Thread(target=self._accept, args=(listening,), name=f"jetfast-listen-{name}", daemon=True)
             for listening in self._sockets
         ]
         for thread in self._threads:
@@ -132,7 +150,7 @@ class Listener:
                 self._closed.wait(0.1)  # out of file descriptors, say: do not spin
                 continue
             thread = threading.Thread(
-                target=self._meet, args=(stranger,), name=f"jetfast-handshake-{self._index}", daemon=True
+                target=self._meet, args=(stranger,), name=f"jetfast-handshake-{self._name}", daemon=True
             )
             with self._lock:
                 if self._closed.is_set():
@@ -143,9 +161,7 @@ class Listener:
 
     def _meet(self, stranger: socket.socket) -> None:
         try:
-            hello = handshake_as_listener(
-                stranger, self._token, self._execution_id, self._index, self._handshake_timeout_s
-            )
+            hello = handshake_as_listener(stranger, self._token, self._accepts, self._handshake_timeout_s)
         except HandshakeError as error:
             if not self._closed.is_set():
                 _log.warning("refused a connection from %s: %s", _name_of(stranger), error)
@@ -164,7 +180,7 @@ class Listener:
         self._on_connection(stranger, hello)
 
 
-def dial(address: Address, token: bytes, hello: Hello, timeout_s: float = HANDSHAKE_TIMEOUT_S) -> socket.socket:
+def dial(address: Address, token: Token, hello: Hello, timeout_s: float = HANDSHAKE_TIMEOUT_S) -> socket.socket:
     """Return a proven socket to `address`. Raises TransportError (HandshakeError if reached, but not proven)."""
     connected = _reach(address, timeout_s)
     try:

@@ -58,18 +58,27 @@ class Hello(NamedTuple):
     """Which life of the dialing member: Spark may start the same member again."""
 
 
+class Token(bytes):
+    """The secret of one job. Its text hides it: tracebacks and logs show the values of variables."""
+
+    def __repr__(self) -> str:
+        return "<token>"
+
+    __str__ = __repr__
+
+
 class HandshakeError(TransportError):
     """The other side did not prove that it belongs to the job."""
 
 
-def make_token() -> bytes:
-    """Return the secret of one job: TOKEN_BYTES random bytes."""
-    return secrets.token_bytes(TOKEN_BYTES)
+def make_token() -> Token:
+    """Return a new secret: TOKEN_BYTES random bytes."""
+    return Token(secrets.token_bytes(TOKEN_BYTES))
 
 
 def handshake_as_dialer(
     connected: socket.socket,
-    token: bytes,
+    token: Token,
     hello: Hello,
     timeout_s: float = HANDSHAKE_TIMEOUT_S,
     clock: Callable[[], float] = time.monotonic,
@@ -90,13 +99,15 @@ def handshake_as_dialer(
 
 def handshake_as_listener(
     connected: socket.socket,
-    token: bytes,
-    execution_id: int,
-    listener: int,
+    token: Token,
+    accepts: Callable[[Hello], str | None],
     timeout_s: float = HANDSHAKE_TIMEOUT_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> Hello:
-    """Return who has dialed, once it has proved itself. Raises HandshakeError; the caller then closes."""
+    """Return who has dialed, once it has proved itself. Raises HandshakeError; the caller then closes.
+
+    `accepts(hello)` is asked once the dialer has proved the token: None, or why it is refused all the same.
+    """
     deadline = clock() + timeout_s
     _expect_magic(connected, deadline, clock)
     said = _receive_exactly(connected, _HELLO.size + _NONCE_BYTES, deadline, clock)
@@ -111,11 +122,9 @@ def handshake_as_listener(
         hello = Hello(Purpose(purpose), *rest)
     except ValueError as error:
         raise HandshakeError(f"the dialer wants a connection of kind {purpose}; jetfast versions differ?") from error
-    if (hello.execution_id, hello.listener) != (execution_id, listener):
-        raise HandshakeError(
-            f"the dialer wants member {hello.listener} of execution {hello.execution_id}, "
-            f"this is member {listener} of execution {execution_id}"
-        )
+    refused = accepts(hello)
+    if refused is not None:
+        raise HandshakeError(f"member {hello.dialer}: {refused}")
     _send_all(connected, _prove(token, b"listener", transcript), deadline, clock)
     connected.settimeout(None)
     return hello
@@ -207,7 +216,7 @@ def close_socket(connected: socket.socket) -> None:
     connected.close()
 
 
-def _prove(token: bytes, role: bytes, transcript: bytes) -> bytes:
+def _prove(token: Token, role: bytes, transcript: bytes) -> bytes:
     return hmac.new(token, role + b"\x00" + transcript, hashlib.sha256).digest()
 
 

@@ -17,14 +17,22 @@ from jetfast.control.wire import (
     HandshakeError,
     Hello,
     Purpose,
+    Token,
     handshake_as_dialer,
     handshake_as_listener,
     make_token,
 )
 from jetfast.errors import JobDefinitionError, ProtocolError, TransportError
 
-TOKEN = b"t" * 32
+TOKEN = Token(b"t" * 32)
 HELLO = Hello(Purpose.CONTROL, execution_id=7, dialer=1, listener=COORDINATOR, incarnation=2)
+
+
+def only_us(hello: Hello) -> str | None:
+    """Lets in who wants the coordinator in execution 7."""
+    if (hello.execution_id, hello.listener) == (7, COORDINATOR):
+        return None
+    return f"this is execution 7, not {hello.execution_id}"
 
 
 class Recorder:
@@ -49,7 +57,7 @@ def together(*calls: Callable[[], object]) -> list[Future[object]]:
 
 
 def shake(
-    dialer_token: bytes = TOKEN, listener_token: bytes = TOKEN, hello: Hello = HELLO, execution_id: int = 7
+    dialer_token: Token = TOKEN, listener_token: Token = TOKEN, hello: Hello = HELLO
 ) -> tuple[Future[object], Future[object], bytes]:
     """Both ends of a handshake over a socket pair; each closes its socket when it is refused, as its callers do."""
     ends = [Recorder(end) for end in socket.socketpair()]
@@ -65,7 +73,7 @@ def shake(
         lambda: closing(ends[0], lambda: handshake_as_dialer(ends[0], dialer_token, hello)),  # type: ignore[arg-type]
         lambda: closing(
             ends[1],
-            lambda: handshake_as_listener(ends[1], listener_token, execution_id, COORDINATOR),  # type: ignore[arg-type]
+            lambda: handshake_as_listener(ends[1], listener_token, only_us),  # type: ignore[arg-type]
         ),
     )
     for end in ends:
@@ -78,6 +86,10 @@ def test_both_sides_with_the_token_learn_who_dialed() -> None:
     assert dialed.exception() is None
     assert listened.result() == HELLO
     assert TOKEN not in sent
+
+
+def test_the_text_of_a_token_hides_it() -> None:
+    assert "t" * 8 not in f"{TOKEN} {TOKEN!r} {[TOKEN]}"
 
 
 def test_two_handshakes_never_prove_with_the_same_bytes() -> None:
@@ -141,7 +153,7 @@ def test_a_hello_changed_on_its_way_is_refused(position: int) -> None:
 
     def listen() -> Hello:
         with there:
-            return handshake_as_listener(there, TOKEN, 7, COORDINATOR)
+            return handshake_as_listener(there, TOKEN, only_us)
 
     def dial_through() -> None:
         with here:
@@ -165,7 +177,7 @@ def test_garbage_is_refused_whatever_it_is(garbage: bytes) -> None:
         here.sendall(garbage)
         here.shutdown(socket.SHUT_WR)
         with pytest.raises(HandshakeError):
-            handshake_as_listener(there, TOKEN, 7, COORDINATOR)
+            handshake_as_listener(there, TOKEN, only_us)
 
 
 def test_a_peer_of_another_protocol_version_is_told_apart_from_a_stranger() -> None:
@@ -173,7 +185,7 @@ def test_a_peer_of_another_protocol_version_is_told_apart_from_a_stranger() -> N
     with here, there:
         here.sendall(b"jetfast\x02")
         with pytest.raises(HandshakeError, match="version 2 of the protocol, this one 1"):
-            handshake_as_listener(there, TOKEN, 7, COORDINATOR)
+            handshake_as_listener(there, TOKEN, only_us)
 
 
 def test_a_silent_peer_and_one_that_dribbles_meet_one_deadline() -> None:
@@ -181,10 +193,10 @@ def test_a_silent_peer_and_one_that_dribbles_meet_one_deadline() -> None:
     ticks = iter(range(1000))
     with here, there:
         with pytest.raises(HandshakeError):
-            handshake_as_listener(there, TOKEN, 7, COORDINATOR, timeout_s=0.01)
+            handshake_as_listener(there, TOKEN, only_us, timeout_s=0.01)
         here.sendall(b"jetfast\x01" + b"x" * 10)
         with pytest.raises(HandshakeError, match="too long"):  # each look at the clock takes a second
-            handshake_as_listener(there, TOKEN, 7, COORDINATOR, timeout_s=2, clock=lambda: float(next(ticks)))
+            handshake_as_listener(there, TOKEN, only_us, timeout_s=2, clock=lambda: float(next(ticks)))
 
 
 @given(st.lists(st.binary(max_size=9000), max_size=8))
@@ -263,7 +275,7 @@ class Met:
 @pytest.mark.parametrize("unix", [True, False])
 def test_members_reach_a_listener_over_unix_sockets_and_tcp(unix: bool) -> None:
     met = Met()
-    listener = Listener(TOKEN, 7, COORDINATOR, met, unix=unix)
+    listener = Listener(TOKEN, "coordinator", only_us, met, unix=unix)
     connected = dial(listener.address, TOKEN, HELLO)
     met.arrived.acquire()
     assert met.hellos == [HELLO]
@@ -275,7 +287,7 @@ def test_members_reach_a_listener_over_unix_sockets_and_tcp(unix: bool) -> None:
 
 def test_a_stranger_is_refused_and_logged_and_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
     met = Met()
-    listener = Listener(TOKEN, 7, COORDINATOR, met)
+    listener = Listener(TOKEN, "coordinator", only_us, met)
     silent = socket.create_connection((listener.address.host, listener.address.port))
     with caplog.at_level(logging.WARNING), pytest.raises(HandshakeError):
         dial(listener.address, make_token(), HELLO)
@@ -288,12 +300,12 @@ def test_a_stranger_is_refused_and_logged_and_keeps_nobody_waiting(caplog: pytes
     assert silent.recv(1) == b""
     silent.close()
     assert "refused a connection from 127.0.0.1" in caplog.text
-    assert str(TOKEN) not in caplog.text
+    assert "tttt" not in caplog.text
 
 
 def test_a_closed_listener_leaves_no_thread_behind() -> None:
     before = set(threading.enumerate())
-    listener = Listener(TOKEN, 7, COORDINATOR, Met(), unix=True)
+    listener = Listener(TOKEN, "coordinator", only_us, Met(), unix=True)
     address = listener.address
     listener.close()
     assert set(threading.enumerate()) == before
@@ -303,7 +315,7 @@ def test_a_closed_listener_leaves_no_thread_behind() -> None:
 
 def test_a_stale_unix_path_falls_back_to_tcp() -> None:
     met = Met()
-    listener = Listener(TOKEN, 7, COORDINATOR, met)
+    listener = Listener(TOKEN, "coordinator", only_us, met)
     stale = listener.address._replace(unix_path="/dev/null")
     connected = dial(Address(*stale), TOKEN, HELLO)
     assert connected.family == socket.AF_INET
@@ -314,10 +326,10 @@ def test_a_stale_unix_path_falls_back_to_tcp() -> None:
 
 
 def test_a_port_range_without_a_free_port_names_the_setting() -> None:
-    first = Listener(TOKEN, 7, 0, Met())
+    first = Listener(TOKEN, "m", only_us, Met())
     port = first.address.port
     with pytest.raises(JobDefinitionError, match=rf"a port of {port}\.\.{port} .* set host="):
-        Listener(TOKEN, 7, 1, Met(), port_range=(port, port))
+        Listener(TOKEN, "m", only_us, Met(), port_range=(port, port))
     with pytest.raises(JobDefinitionError, match="port_range must be"):
-        Listener(TOKEN, 7, 1, Met(), port_range=(9, 3))
+        Listener(TOKEN, "m", only_us, Met(), port_range=(9, 3))
     first.close()
