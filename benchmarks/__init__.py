@@ -1,0 +1,1 @@
+"""Measurements: asv suite (suite/), comparison with other engines (compare.py, peers/), micro-benchmarks (micro/)."""
