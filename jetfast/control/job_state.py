@@ -14,9 +14,9 @@
                    +--- lost ---+  before the start a lost member's successor is waited for
 
 COMPLETING means that the outcome is decided and the remaining members have been told to cancel; the outcome is
-published when every member has ended, so that nothing of the job runs any more when a user sees FAILED. A cancelled job
-is FAILED with a JobCancelledError, as in Jet. The job fails with the *first* cause. One exception: a TransportError only
-says that a peer went away; when the reason for that arrives while the others are still ending, it takes its place.
+published when every member has ended, so that nothing of the job runs any more when a user sees FAILED. A cancelled
+job is FAILED with a JobCancelledError, as in Jet. The job fails with the *first* cause. One exception: a TransportError
+only says that a peer went away; when the reason for that arrives while the others still end, it takes its place.
 
 Suspension, snapshots and restarts come with their own states (SEMANTICS 6): more rows in the table below.
 """
@@ -29,7 +29,7 @@ from typing import Any
 from jetfast.errors import InvalidTransition, JobCancelledError, TransportError
 
 
-class Phase(Enum):
+class JobStatus(Enum):
     """Where a job stands; the value is what users see."""
 
     NOT_RUNNING = "not running"
@@ -52,7 +52,7 @@ class MemberPhase(Enum):
     LOST = "lost"
 
 
-TERMINAL = frozenset({Phase.FAILED, Phase.COMPLETED})
+TERMINAL = frozenset({JobStatus.FAILED, JobStatus.COMPLETED})
 GONE = frozenset({MemberPhase.ENDED, MemberPhase.LOST})
 
 
@@ -152,7 +152,7 @@ class JobState:
     def __init__(self, member_count: int) -> None:
         if member_count < 1:
             raise ValueError(f"member_count must be at least 1, got {member_count}")
-        self.phase = Phase.NOT_RUNNING
+        self.status = JobStatus.NOT_RUNNING
         self.members = [MemberPhase.ABSENT] * member_count
         self.error: Exception | None = None
         """What the job fails with; decided from COMPLETING on."""
@@ -161,11 +161,11 @@ class JobState:
     def handle(self, event: Event) -> list[Command]:
         """Take in an event and return what is to be done.
 
-        Raises InvalidTransition, with the state unchanged, if the event cannot happen in this phase of job or member.
+        Raises InvalidTransition, with the state unchanged, if the event cannot happen now.
         """
-        method = _TRANSITIONS.get((self.phase, type(event)))
+        method = _TRANSITIONS.get((self.status, type(event)))
         if method is None:
-            raise InvalidTransition(f"{event} cannot happen while the job is {self.phase.value}")
+            raise InvalidTransition(f"{event} cannot happen while the job is {self.status.value}")
         return method(self, event)
 
     @property
@@ -180,7 +180,7 @@ class JobState:
         self.members[event.member] = MemberPhase.REGISTERED
         if any(phase is not MemberPhase.REGISTERED for phase in self.members):
             return []
-        self.phase = Phase.STARTING
+        self.status = JobStatus.STARTING
         self.members = [MemberPhase.PREPARING] * len(self.members)
         return [PrepareMember(member) for member in range(len(self.members))]
 
@@ -191,7 +191,7 @@ class JobState:
 
     def _give_up(self, event: CancelRequested | ClusterFailed) -> list[Command]:
         self.error = self._cause_of(event)
-        self.phase = Phase.FAILED
+        self.status = JobStatus.FAILED
         present = [member for member, phase in enumerate(self.members) if phase is MemberPhase.REGISTERED]
         return [*(ReleaseMember(member) for member in present), EndJob(self.error)]
 
@@ -200,7 +200,7 @@ class JobState:
         self.members[event.member] = MemberPhase.PREPARED
         if any(phase is not MemberPhase.PREPARED for phase in self.members):
             return []
-        self.phase = Phase.RUNNING
+        self.status = JobStatus.RUNNING
         self.members = [MemberPhase.STARTED] * len(self.members)
         return [StartMember(member) for member in range(len(self.members))]
 
@@ -234,8 +234,8 @@ class JobState:
     def _complete(self, error: Exception, member: int | None) -> list[Command]:
         """The outcome is failure: cancel whoever still runs, unless that has been done."""
         commands: list[Command] = []
-        if self.phase is not Phase.COMPLETING:
-            self.phase = Phase.COMPLETING
+        if self.status is not JobStatus.COMPLETING:
+            self.status = JobStatus.COMPLETING
             self.error, self._error_member = error, member
             commands = [CancelMember(waiting) for waiting in self.waiting_for]
         elif (
@@ -249,7 +249,7 @@ class JobState:
     def _end_if_all_gone(self) -> list[Command]:
         if self.waiting_for:
             return []
-        self.phase = Phase.COMPLETED if self.error is None else Phase.FAILED
+        self.status = JobStatus.COMPLETED if self.error is None else JobStatus.FAILED
         reachable = [member for member, phase in enumerate(self.members) if phase is MemberPhase.ENDED]
         return [*(ReleaseMember(member) for member in reachable), EndJob(self.error)]
 
@@ -265,31 +265,31 @@ class JobState:
 
 _Method = Callable[[JobState, Any], list[Command]]  # Any: the event class of its key
 
-_TRANSITIONS: dict[tuple[Phase, type], _Method] = {  # the protocol; a pair that is not here is an InvalidTransition
-    (Phase.NOT_RUNNING, MemberRegistered): JobState._register,
-    (Phase.NOT_RUNNING, MemberLost): JobState._lose_before_start,
-    (Phase.NOT_RUNNING, CancelRequested): JobState._give_up,
-    (Phase.NOT_RUNNING, ClusterFailed): JobState._give_up,
-    (Phase.STARTING, MemberPrepared): JobState._prepare,
-    (Phase.STARTING, MemberFailed): JobState._fail,
-    (Phase.STARTING, MemberLost): JobState._lose,
-    (Phase.STARTING, CancelRequested): JobState._stop,
-    (Phase.STARTING, ClusterFailed): JobState._stop,
-    (Phase.RUNNING, MemberFinished): JobState._finish,
-    (Phase.RUNNING, MemberFailed): JobState._fail,
-    (Phase.RUNNING, MemberLost): JobState._lose,
-    (Phase.RUNNING, CancelRequested): JobState._stop,
-    (Phase.RUNNING, ClusterFailed): JobState._stop,
-    (Phase.COMPLETING, MemberPrepared): JobState._prepare_too_late,
-    (Phase.COMPLETING, MemberFinished): JobState._finish,
-    (Phase.COMPLETING, MemberFailed): JobState._fail,
-    (Phase.COMPLETING, MemberLost): JobState._lose,
-    (Phase.COMPLETING, CancelRequested): JobState._ignore,  # it is ending already
-    (Phase.COMPLETING, ClusterFailed): JobState._ignore,
-    (Phase.FAILED, MemberLost): JobState._ignore,  # members may leave once the job has ended
-    (Phase.FAILED, CancelRequested): JobState._ignore,
-    (Phase.FAILED, ClusterFailed): JobState._ignore,
-    (Phase.COMPLETED, MemberLost): JobState._ignore,
-    (Phase.COMPLETED, CancelRequested): JobState._ignore,
-    (Phase.COMPLETED, ClusterFailed): JobState._ignore,
+_TRANSITIONS: dict[tuple[JobStatus, type], _Method] = {  # the protocol; a pair that is not here is an InvalidTransition
+    (JobStatus.NOT_RUNNING, MemberRegistered): JobState._register,
+    (JobStatus.NOT_RUNNING, MemberLost): JobState._lose_before_start,
+    (JobStatus.NOT_RUNNING, CancelRequested): JobState._give_up,
+    (JobStatus.NOT_RUNNING, ClusterFailed): JobState._give_up,
+    (JobStatus.STARTING, MemberPrepared): JobState._prepare,
+    (JobStatus.STARTING, MemberFailed): JobState._fail,
+    (JobStatus.STARTING, MemberLost): JobState._lose,
+    (JobStatus.STARTING, CancelRequested): JobState._stop,
+    (JobStatus.STARTING, ClusterFailed): JobState._stop,
+    (JobStatus.RUNNING, MemberFinished): JobState._finish,
+    (JobStatus.RUNNING, MemberFailed): JobState._fail,
+    (JobStatus.RUNNING, MemberLost): JobState._lose,
+    (JobStatus.RUNNING, CancelRequested): JobState._stop,
+    (JobStatus.RUNNING, ClusterFailed): JobState._stop,
+    (JobStatus.COMPLETING, MemberPrepared): JobState._prepare_too_late,
+    (JobStatus.COMPLETING, MemberFinished): JobState._finish,
+    (JobStatus.COMPLETING, MemberFailed): JobState._fail,
+    (JobStatus.COMPLETING, MemberLost): JobState._lose,
+    (JobStatus.COMPLETING, CancelRequested): JobState._ignore,  # it is ending already
+    (JobStatus.COMPLETING, ClusterFailed): JobState._ignore,
+    (JobStatus.FAILED, MemberLost): JobState._ignore,  # members may leave once the job has ended
+    (JobStatus.FAILED, CancelRequested): JobState._ignore,
+    (JobStatus.FAILED, ClusterFailed): JobState._ignore,
+    (JobStatus.COMPLETED, MemberLost): JobState._ignore,
+    (JobStatus.COMPLETED, CancelRequested): JobState._ignore,
+    (JobStatus.COMPLETED, ClusterFailed): JobState._ignore,
 }

@@ -24,13 +24,13 @@ from jetfast.control.job_state import (
     EndJob,
     Event,
     JobState,
+    JobStatus,
     MemberFailed,
     MemberFinished,
     MemberLost,
     MemberPhase,
     MemberPrepared,
     MemberRegistered,
-    Phase,
     PrepareMember,
     ReleaseMember,
     StartMember,
@@ -123,12 +123,12 @@ class Runner:
         self._thread = threading.Thread(target=self._run, name=f"jetfast-coordinator-{plan.job}", daemon=True)
 
     @property
-    def phase(self) -> Phase:
+    def status(self) -> JobStatus:
         """Where the job stands. FAILED and COMPLETED are shown once all links are closed too."""
-        phase = self._state.phase
-        if phase in (Phase.FAILED, Phase.COMPLETED) and not self._ended.is_set():
-            return Phase.COMPLETING
-        return phase
+        status = self._state.status
+        if status in (JobStatus.FAILED, JobStatus.COMPLETED) and not self._ended.is_set():
+            return JobStatus.COMPLETING
+        return status
 
     @property
     def seconds(self) -> float:
@@ -192,7 +192,7 @@ class Runner:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            ending = self._state.phase is Phase.COMPLETING
+            ending = self._state.status is JobStatus.COMPLETING
             try:
                 event = self._queue.get(timeout=ENDING_WARNING_S if ending else None)
             except queue.Empty:

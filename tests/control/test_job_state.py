@@ -15,13 +15,13 @@ from jetfast.control.job_state import (
     EndJob,
     Event,
     JobState,
+    JobStatus,
     MemberFailed,
     MemberFinished,
     MemberLost,
     MemberPhase,
     MemberPrepared,
     MemberRegistered,
-    Phase,
     PrepareMember,
     ReleaseMember,
     StartMember,
@@ -46,59 +46,59 @@ def run(state: JobState, *events: Event) -> list[Command]:
     return [command for event in events for command in state.handle(event)]
 
 
-def at(phase: Phase) -> JobState:
+def at(phase: JobStatus) -> JobState:
     """A machine of one member in a phase; in COMPLETING the member still runs."""
     state = JobState(1)
-    paths: dict[Phase, list[Event]] = {
-        Phase.NOT_RUNNING: [],
-        Phase.STARTING: [MemberRegistered(0)],
-        Phase.RUNNING: [MemberRegistered(0), MemberPrepared(0)],
-        Phase.COMPLETING: [MemberRegistered(0), MemberPrepared(0), CancelRequested()],
-        Phase.COMPLETED: [MemberRegistered(0), MemberPrepared(0), MemberFinished(0)],
-        Phase.FAILED: [MemberRegistered(0), MemberPrepared(0), MemberFailed(0, BOOM)],
+    paths: dict[JobStatus, list[Event]] = {
+        JobStatus.NOT_RUNNING: [],
+        JobStatus.STARTING: [MemberRegistered(0)],
+        JobStatus.RUNNING: [MemberRegistered(0), MemberPrepared(0)],
+        JobStatus.COMPLETING: [MemberRegistered(0), MemberPrepared(0), CancelRequested()],
+        JobStatus.COMPLETED: [MemberRegistered(0), MemberPrepared(0), MemberFinished(0)],
+        JobStatus.FAILED: [MemberRegistered(0), MemberPrepared(0), MemberFailed(0, BOOM)],
     }
     run(state, *paths[phase])
-    assert state.phase is phase
+    assert state.status is phase
     return state
 
 
 INVALID = None
-TABLE: dict[Phase, dict[str, Phase | None]] = {
-    Phase.NOT_RUNNING: {
-        "registered": Phase.STARTING,
+TABLE: dict[JobStatus, dict[str, JobStatus | None]] = {
+    JobStatus.NOT_RUNNING: {
+        "registered": JobStatus.STARTING,
         "prepared": INVALID,
         "finished": INVALID,
         "failed": INVALID,
         "lost": INVALID,  # it was not there
-        "cancel": Phase.FAILED,
-        "cluster failed": Phase.FAILED,
+        "cancel": JobStatus.FAILED,
+        "cluster failed": JobStatus.FAILED,
     },
-    Phase.STARTING: {
+    JobStatus.STARTING: {
         "registered": INVALID,
-        "prepared": Phase.RUNNING,
+        "prepared": JobStatus.RUNNING,
         "finished": INVALID,
-        "failed": Phase.FAILED,
-        "lost": Phase.FAILED,
-        "cancel": Phase.COMPLETING,
-        "cluster failed": Phase.COMPLETING,
+        "failed": JobStatus.FAILED,
+        "lost": JobStatus.FAILED,
+        "cancel": JobStatus.COMPLETING,
+        "cluster failed": JobStatus.COMPLETING,
     },
-    Phase.RUNNING: {
+    JobStatus.RUNNING: {
         "registered": INVALID,
         "prepared": INVALID,
-        "finished": Phase.COMPLETED,
-        "failed": Phase.FAILED,
-        "lost": Phase.FAILED,
-        "cancel": Phase.COMPLETING,
-        "cluster failed": Phase.COMPLETING,
+        "finished": JobStatus.COMPLETED,
+        "failed": JobStatus.FAILED,
+        "lost": JobStatus.FAILED,
+        "cancel": JobStatus.COMPLETING,
+        "cluster failed": JobStatus.COMPLETING,
     },
-    Phase.COMPLETING: {
+    JobStatus.COMPLETING: {
         "registered": INVALID,
         "prepared": INVALID,  # it was prepared before
-        "finished": Phase.FAILED,
-        "failed": Phase.FAILED,
-        "lost": Phase.FAILED,
-        "cancel": Phase.COMPLETING,
-        "cluster failed": Phase.COMPLETING,
+        "finished": JobStatus.FAILED,
+        "failed": JobStatus.FAILED,
+        "lost": JobStatus.FAILED,
+        "cancel": JobStatus.COMPLETING,
+        "cluster failed": JobStatus.COMPLETING,
     },
     **{
         phase: {
@@ -110,14 +110,14 @@ TABLE: dict[Phase, dict[str, Phase | None]] = {
             "cancel": phase,
             "cluster failed": phase,
         }
-        for phase in (Phase.COMPLETED, Phase.FAILED)
+        for phase in (JobStatus.COMPLETED, JobStatus.FAILED)
     },
 }
 
 
-@pytest.mark.parametrize("phase", list(Phase), ids=lambda phase: phase.value)
+@pytest.mark.parametrize("phase", list(JobStatus), ids=lambda phase: phase.value)
 @pytest.mark.parametrize("event", list(EVENTS))
-def test_every_pair_of_phase_and_event_does_what_the_table_says(phase: Phase, event: str) -> None:
+def test_every_pair_of_phase_and_event_does_what_the_table_says(phase: JobStatus, event: str) -> None:
     state = at(phase)
     expected = TABLE[phase][event]
     before = dict(vars(state), members=list(state.members))
@@ -127,7 +127,7 @@ def test_every_pair_of_phase_and_event_does_what_the_table_says(phase: Phase, ev
         assert dict(vars(state), members=list(state.members)) == before
     else:
         state.handle(EVENTS[event](0))
-        assert state.phase is expected
+        assert state.status is expected
 
 
 def test_a_job_prepares_all_members_before_it_starts_any() -> None:
@@ -144,17 +144,17 @@ def test_the_first_failure_cancels_the_others_and_is_published_when_all_have_end
     state = JobState(3)
     run(state, *map(MemberRegistered, range(3)), *map(MemberPrepared, range(3)), MemberFinished(0))
     assert run(state, MemberFailed(1, BOOM)) == [CancelMember(2)]
-    assert state.phase is Phase.COMPLETING
+    assert state.status is JobStatus.COMPLETING
     later = MemberFailed(2, JobFailedError("another"))
     assert run(state, later) == [ReleaseMember(0), ReleaseMember(1), ReleaseMember(2), EndJob(BOOM)]
 
 
 def test_a_cancelled_job_is_failed_with_job_cancelled_error() -> None:
-    state = at(Phase.COMPLETING)
+    state = at(JobStatus.COMPLETING)
     *_, end = run(state, MemberFailed(0, JobCancelledError("stopped")))
     assert isinstance(end, EndJob)
     assert isinstance(end.error, JobCancelledError)
-    assert state.phase is Phase.FAILED
+    assert state.status is JobStatus.FAILED
 
 
 def test_a_broken_connection_gives_way_to_its_reason_but_to_nothing_else() -> None:
@@ -180,29 +180,29 @@ def test_a_member_outside_the_execution_is_an_invalid_transition() -> None:
 
 
 def snapshot(state: JobState) -> tuple[object, ...]:
-    return state.phase, tuple(state.members), state.error
+    return state.status, tuple(state.members), state.error
 
 
 def check_invariants(state: JobState) -> None:
     alive = [phase for phase in state.members if phase not in (MemberPhase.ENDED, MemberPhase.LOST)]
-    if state.phase is Phase.COMPLETED:
+    if state.status is JobStatus.COMPLETED:
         assert state.error is None
         assert set(state.members) == {MemberPhase.ENDED}
-    elif state.phase is Phase.FAILED:
+    elif state.status is JobStatus.FAILED:
         assert state.error is not None
         assert not alive or set(state.members) <= {MemberPhase.ABSENT, MemberPhase.REGISTERED}  # it never started
-    elif state.phase is Phase.COMPLETING:
+    elif state.status is JobStatus.COMPLETING:
         assert state.error is not None
         assert alive
     else:
         assert state.error is None
         assert alive
         allowed = {
-            Phase.NOT_RUNNING: {MemberPhase.ABSENT, MemberPhase.REGISTERED},
-            Phase.STARTING: {MemberPhase.PREPARING, MemberPhase.PREPARED},
-            Phase.RUNNING: {MemberPhase.STARTED, MemberPhase.ENDED},
+            JobStatus.NOT_RUNNING: {MemberPhase.ABSENT, MemberPhase.REGISTERED},
+            JobStatus.STARTING: {MemberPhase.PREPARING, MemberPhase.PREPARED},
+            JobStatus.RUNNING: {MemberPhase.STARTED, MemberPhase.ENDED},
         }
-        assert set(state.members) <= allowed[state.phase]
+        assert set(state.members) <= allowed[state.status]
 
 
 @settings(max_examples=150, deadline=None)
@@ -226,7 +226,7 @@ def test_invariants_hold_after_each_event_in_any_order(script: tuple[int, list[t
     if len(events) % 2:
         run(state, *map(MemberRegistered, range(member_count)), *map(MemberPrepared, range(member_count)))
     for name, member in events:
-        before, phase_before = snapshot(state), state.phase
+        before, status_before = snapshot(state), state.status
         try:
             commands = state.handle(EVENTS[name](member))
         except InvalidTransition:
@@ -240,10 +240,10 @@ def test_invariants_hold_after_each_event_in_any_order(script: tuple[int, list[t
             else:
                 assert command.member not in told[type(command)], "each member is told once"
                 told[type(command)].append(command.member)
-        if phase_before in TERMINAL:
-            assert state.phase is phase_before
+        if status_before in TERMINAL:
+            assert state.status is status_before
             assert not commands
-        assert bool(ends) == (state.phase in TERMINAL)
+        assert bool(ends) == (state.status in TERMINAL)
     if ends:
         assert ends[0].error is state.error
         assert set(told[ReleaseMember]).isdisjoint(
@@ -258,7 +258,7 @@ def test_a_job_always_ends_once_its_members_answer(member_count: int, random, fa
     state = JobState(member_count)
     pending: list[Event] = [MemberRegistered(member) for member in range(member_count)]
     step = 0
-    while state.phase not in TERMINAL:
+    while state.status not in TERMINAL:
         if step == fault_at:
             event: Event = random.choice([CancelRequested(), ClusterFailed(NO_CLUSTER)])
         else:

@@ -1,0 +1,194 @@
+"""The job handle: what a user holds after `submit`."""
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from jetfast.control.job_state import TERMINAL, JobStatus
+from jetfast.control.metrics import MemberReport, merge_metrics
+from jetfast.control.progress import describe_end, make_progress
+from jetfast.control.runner import Runner
+from jetfast.core.dag import Dag
+from jetfast.core.guarantee import Guarantee
+from jetfast.errors import JobDefinitionError
+
+
+class Job:
+    """A submitted job. Made by a cluster's `submit`.
+
+    Used as a context manager it is cancelled, if it still runs, when the block is left.
+    """
+
+    def __init__(self, runner: Runner, dag: Dag, *, progress: bool | None = None) -> None:
+        self._runner = runner
+        self._dag = dag
+        self._progress = progress
+        self._sources = [name for name in dag.vertices if not dag.inbound(name)]
+        self._sinks = [name for name in dag.vertices if not dag.outbound(name)]
+        self._end_shown = False
+
+    @property
+    def name(self) -> str:
+        """The name it was submitted under."""
+        return self._runner.plan.job
+
+    @property
+    def id(self) -> str:
+        """Unique among all jobs."""
+        return self._runner.plan.job_id
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the job promises about each row after a failure."""
+        return self._runner.plan.guarantee
+
+    @property
+    def status(self) -> JobStatus:
+        """Where the job stands. FAILED and COMPLETED: nothing of it runs any more."""
+        return self._runner.status
+
+    @property
+    def error(self) -> Exception | None:
+        """What the job failed with, once it is FAILED (JobCancelledError if it was cancelled)."""
+        return self._runner.error
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until the job has ended, showing progress; nothing of it runs any more when this returns.
+
+        Parameters
+        ----------
+        timeout : seconds; TimeoutError when it has not ended by then (it runs on)
+
+        Raises JobFailedError when a row or a function of the user failed, JobCancelledError when it was cancelled, and
+        RestartableError (a member or connection was lost). Ctrl-C cancels the job, waits for its end (a second Ctrl-C
+        does not) and raises KeyboardInterrupt.
+        """
+        progress = make_progress(self.name, False if self._end_shown else self._progress)
+        remaining = timeout
+        try:
+            while True:
+                step = progress.interval_s if remaining is None else min(progress.interval_s, remaining)
+                if self._runner.wait(step):
+                    break
+                if remaining is not None:
+                    remaining -= step
+                    if remaining <= 0:
+                        raise TimeoutError(f"job {self.name} is still {self.status.value} after {timeout} s")
+                progress.update(self.status.value, self.metrics)
+        except KeyboardInterrupt:
+            self.cancel()
+            progress.finish(f"job {self.name}: cancelled by Ctrl-C, stopping ...")
+            self._runner.wait()
+            raise
+        except BaseException:
+            progress.finish(f"job {self.name} is {self.status.value}")
+            raise
+        progress.finish(describe_end(self.name, self.status.value, self.metrics))
+        self._end_shown = True
+        if self.error is not None:
+            raise self.error
+
+    def cancel(self) -> None:
+        """Ask the job to stop; returns at once. `wait` then raises JobCancelledError. No effect once it has ended."""
+        self._runner.cancel()
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Figures so far, merged over members; what they are is told in `jetfast.control.metrics`."""
+        reports = [
+            MemberReport(member, view.registered.pid, view.registered.host, view.metrics)
+            for member, view in list(self._runner.members.items())
+        ]
+        return merge_metrics(reports, self._sources, self._sinks, self._runner.seconds)
+
+    def collected(self, name: str | None = None) -> pa.Table:
+        """Return the rows that a `collect` sink has handed over so far, in the order in which they came.
+
+        `name` is the sink's step; it may be left out if the job has a single `collect` sink.
+        Raises JobDefinitionError if there is no such sink.
+        """
+        vertex = self._collect_vertex(name)
+        schema = self._dag.inbound(vertex)[0].schema
+        return pa.Table.from_batches(self._runner.collected(vertex), schema=schema)
+
+    def to_arrow(self) -> pa.Table:
+        """Wait for the end and return the rows of the job's only `collect` sink. Raises as `wait`."""
+        vertex = self._collect_vertex(None)
+        self.wait()
+        return self.collected(vertex)
+
+    def to_pandas(self) -> Any:
+        """As `to_arrow`, as a pandas DataFrame."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """As `to_arrow`, as a polars DataFrame."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+    def _collect_vertex(self, name: str | None) -> str:
+        names = [sink for sink in self._sinks if self._is_collect(sink)]
+        if name is not None:
+            if name in names:
+                return name
+            raise JobDefinitionError(f"job {self.name} has no collect sink {name!r}; it has {_listed(names)}")
+        if len(names) != 1:
+            raise JobDefinitionError(
+                f"job {self.name} has {len(names)} collect sinks ({_listed(names)}); "
+                + ("say which one: job.collected(name)" if names else "add one with stage.write(jetfast.collect())")
+            )
+        return names[0]
+
+    def _is_collect(self, vertex: str) -> bool:
+        sink = getattr(self._dag.vertices[vertex].supplier, "sink", None)
+        return bool(getattr(sink, "collects", False))
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.status not in TERMINAL:
+            self.cancel()
+            self._runner.wait()
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name!r} {self.status.value}, {self.guarantee.value}>"
+
+    def _repr_html_(self) -> str:
+        metrics = self.metrics
+        rows = {
+            "status": self.status.value,
+            "guarantee": self.guarantee.value,
+            "rows in": f"{metrics['rows_read']:,}",
+            "rows out": f"{metrics['rows_written']:,}",
+            "late / partly late": f"{metrics['late_rows']:,} / {metrics['partly_late_rows']:,}",
+            "rejected": f"{metrics['rejected_rows']:,}",
+            "seconds": f"{metrics['seconds']:.1f}",
+            "rows/s": f"{metrics['rows_per_second']:,.0f}",
+        }
+        if self.error is not None:
+            rows["error"] = str(self.error)
+        body = _html_rows(rows)
+        vertices = "".join(_vertex_row(name, metrics["vertices"].get(name, {})) for name in self._dag.vertices)
+        return (
+            f"<div><b>{html.escape(self.name)}</b><table>{body}</table>"
+            f"<table><tr><th>step</th><th>rows in</th><th>rows out</th></tr>{vertices}</table></div>"
+        )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"
+
+
+def _html_rows(rows: Mapping[str, str]) -> str:
+    return "".join(
+        f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td></tr>" for name, value in rows.items()
+    )
+
+
+def _vertex_row(name: str, counters: Mapping[str, Any]) -> str:
+    cells = "".join(f"<td>{counters.get(counter, 0):,}</td>" for counter in ("rows_in", "rows_out"))
+    return f"<tr><td>{html.escape(name)}</td>{cells}</tr>"

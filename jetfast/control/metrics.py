@@ -1,0 +1,114 @@
+"""Merges what the members of an execution report into the figures of the job.
+
+`job.metrics` is a plain dict:
+
+    rows_read            rows that sources gave                 rows_written         rows that reached sinks
+    late_rows            in no window                           partly_late_rows     missed some windows
+    rejected_rows        malformed, or without a time           rows_received        crossed from member to member
+    bytes_sent           by members to members, on sockets      bytes_received       the same, seen from the other end
+    seconds              since submission, until the end        rows_per_second      rows_read / seconds
+    watermark_us         lowest of the sources (None: none yet) peak_rss_bytes       of all processes of members
+    python_share         of busy time spent in Python, if known vertices             {name: {counter: total}}
+    members              [{member, pid, host, rows_read, rows_received, bytes_sent, bytes_received, ...}]
+
+and whatever else the engine counts ("queue_bytes_peak", ...): totals of one process, added up over processes.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+WATERMARK = "watermark_us"
+"""A lowest value, not a total."""
+_PER_PROCESS = ("peak_rss_bytes", "arena_bytes", "arena_bytes_peak")
+"""Members that share a process report the same figure; it counts once."""
+_CROSSED = ("rows_sent", "rows_received", "bytes_sent", "bytes_received")
+_SHARES = ("python_share",)
+"""Means, weighted by nothing better than members."""
+
+
+class MemberReport(NamedTuple):
+    """One member's last report."""
+
+    member: int
+    pid: int
+    host: str
+    values: Mapping[str, Any]
+
+
+def merge_metrics(
+    reports: Iterable[MemberReport], sources: Collection[str], sinks: Collection[str], seconds: float
+) -> dict[str, Any]:
+    """Return the metrics of a job. `sources` and `sinks` name the vertices without inbound and outbound edges."""
+    reports = sorted(reports)
+    vertices: dict[str, dict[str, Any]] = {}
+    for report in reports:
+        for vertex, counters in report.values.get("vertices", {}).items():
+            _add(vertices.setdefault(vertex, {}), counters)
+    merged: dict[str, Any] = {
+        "rows_read": _sum(vertices, "rows_out", sources),
+        "rows_written": _sum(vertices, "rows_in", sinks),
+        **{name: _sum(vertices, name) for name in ("late_rows", "partly_late_rows", "rejected_rows")},
+        "seconds": seconds,
+        WATERMARK: _lowest(vertices[name].get(WATERMARK) for name in sources if name in vertices),
+        "members": [_member(report, sources) for report in reports],
+        "vertices": vertices,
+    }
+    merged["rows_per_second"] = merged["rows_read"] / seconds if seconds > 0 else 0.0
+    for name in _CROSSED:
+        merged[name] = sum(member[name] for member in merged["members"])
+    _add_totals(merged, reports)
+    return merged
+
+
+def _add_totals(merged: dict[str, Any], reports: Collection[MemberReport]) -> None:
+    names = {name for report in reports for name in report.values}
+    for name in sorted(names - merged.keys() - {"pid", "peers"}):
+        values = [(r.host, r.pid, r.values[name]) for r in reports if _is_number(r.values.get(name))]
+        if not values:
+            continue
+        if name in _PER_PROCESS:
+            greatest: dict[tuple[str, int], Any] = {}
+            for host, pid, value in values:
+                greatest[host, pid] = max(value, greatest.get((host, pid), 0))
+            merged[name] = sum(greatest.values())
+        elif name in _SHARES:
+            merged[name] = sum(value for _, _, value in values) / len(values)
+        else:
+            merged[name] = sum(value for _, _, value in values)
+
+
+def _member(report: MemberReport, sources: Collection[str]) -> dict[str, Any]:
+    peers = report.values.get("peers", ())
+    vertices = report.values.get("vertices", {})
+    figures = {name: value for name, value in report.values.items() if _is_number(value)}
+    return {
+        **figures,
+        "member": report.member,
+        "pid": report.pid,
+        "host": report.host,
+        "rows_read": _sum(vertices, "rows_out", sources),
+        **{name: sum(peer[name] for peer in peers) for name in _CROSSED},
+    }
+
+
+def _add(total: dict[str, Any], counters: Mapping[str, Any]) -> None:
+    for name, value in counters.items():
+        if name == WATERMARK:
+            total[name] = _lowest([value, total.get(name)])
+        elif _is_number(value):
+            total[name] = total.get(name, 0) + value
+        else:
+            total[name] = value
+
+
+def _sum(vertices: Mapping[str, Mapping[str, Any]], counter: str, among: Collection[str] | None = None) -> int:
+    return sum(int(c.get(counter, 0)) for name, c in vertices.items() if among is None or name in among)
+
+
+def _lowest(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return min(known) if known else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
