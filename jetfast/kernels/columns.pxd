@@ -1,0 +1,28 @@
+# What other kernels cimport from columns.pyx: the batch, and the arena that all kernels share.
+from libc.stdint cimport int64_t
+from libcpp.vector cimport vector
+
+from jetfast.kernels._csrc.arena cimport Arena
+from jetfast.kernels._csrc.arrow_c_data cimport ColumnType
+from jetfast.kernels._csrc.batch cimport Column, Rows
+
+
+cdef class Batch:
+    cdef Rows rows
+    cdef readonly int64_t row_count
+    cdef readonly object schema  # pyarrow.Schema
+
+    cdef int find_column(self, name) except -1  # ValueError that names the columns there are
+
+
+# Rows as a batch: schema is a pyarrow.Schema whose fields have the types of the columns.
+cdef Batch make_batch(object schema, Rows& rows)
+
+# Types of a schema's columns; `view` of each is what allocate_fixed and allocate_strings take.
+cdef vector[ColumnType] column_types(object schema) except *
+
+# The arena of this process, which is never destroyed. Pass it to allocate_*; it is thread-safe.
+cdef Arena* shared_arena() noexcept nogil
+
+# An Arrow array (anything with __arrow_c_array__) as one column; name is for messages.
+cdef Column import_array(object array, object name) except *

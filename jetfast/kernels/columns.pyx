@@ -1,0 +1,555 @@
+# distutils: language = c++
+"""The engine's batch: columns in pooled or foreign memory, and its doors to and from Arrow (C data interface, zero-copy)."""
+
+cimport cython
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
+from cpython.ref cimport Py_INCREF, PyObject
+from cython.operator cimport dereference
+from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+from libc.string cimport memset
+from libcpp cimport bool as cbool
+from libcpp.utility cimport move
+from libcpp.vector cimport vector
+
+import numpy as np
+import pyarrow as pa
+
+cimport numpy as cnp
+
+from jetfast.kernels._csrc.arena cimport Arena, ArenaStatistics
+from jetfast.kernels._csrc.arrow_c_data cimport (
+    ArrowArray,
+    ArrowArrayStream,
+    ArrowSchema,
+    ColumnType,
+    export_column,
+    export_rows,
+    import_rows,
+    import_single,
+    parse_column_type,
+    parse_schema,
+)
+from jetfast.kernels._csrc.batch cimport Column, Rows, column_bytes, slice_rows
+from jetfast.kernels._csrc.column_view cimport ColumnView, Kind, Layout, TimeUnit
+from jetfast.kernels._csrc.gather cimport concatenate_columns, first_out_of_range, take_column
+from jetfast.kernels._csrc.timestamps cimport convert_to_microseconds, expand_validity, is_time_kind
+
+cnp.import_array()
+
+# Never destroyed: batches may be dropped by any thread up to the end of the process.
+cdef Arena* _arena = new Arena()
+
+
+cdef Arena* shared_arena() noexcept nogil:
+    return _arena
+
+
+def arena_statistics():
+    """Return what the pool of this process holds.
+
+    Returns
+    -------
+    dict of int : "bytes_in_use" and "bytes_pooled" (whole blocks), "allocations" (blocks from the system) and "reuses", ever
+    """
+    cdef ArenaStatistics statistics = _arena.statistics()
+    return {
+        "bytes_in_use": statistics.bytes_in_use,
+        "bytes_pooled": statistics.bytes_pooled,
+        "allocations": statistics.allocations,
+        "reuses": statistics.reuses,
+    }
+
+
+def release_pooled():
+    """Give the memory that waits in the pool back to the system."""
+    with nogil:
+        _arena.release_pooled()
+
+
+# ---- schemas ---------------------------------------------------------------------------------------------------------
+
+
+cdef vector[ColumnType] column_types(object schema) except *:
+    capsule = schema.__arrow_c_schema__()
+    return parse_schema(dereference(<ArrowSchema*>PyCapsule_GetPointer(capsule, "arrow_schema")))
+
+
+def _plain_type(data_type):
+    """The type that is stored: extension types unwrapped, run-end encoding removed."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _plain_type(data_type.storage_type)
+    if pa.types.is_run_end_encoded(data_type):
+        return _plain_type(data_type.value_type)
+    return data_type
+
+
+def _plain_schema(schema):
+    """The schema with every type as it is stored; the same object if nothing is to change."""
+    fields = []
+    changed = False
+    for field in schema:
+        plain = _plain_type(field.type)
+        if plain != field.type:
+            field = field.with_type(plain)
+            changed = True
+        fields.append(field)
+    return pa.schema(fields, metadata=schema.metadata) if changed else schema
+
+
+def _decode_run_ends(record_batch):
+    """A record batch without run-end-encoded columns."""
+    import pyarrow.compute as pc
+
+    columns = []
+    fields = []
+    for field, column in zip(record_batch.schema, record_batch.columns):
+        try:
+            while isinstance(column.type, pa.BaseExtensionType) or pa.types.is_run_end_encoded(column.type):
+                column = column.storage if isinstance(column.type, pa.BaseExtensionType) else pc.run_end_decode(column)
+        except pa.ArrowException as error:
+            raise ValueError(f"column {field.name!r} is run-end encoded and cannot be decoded: {error}") from error
+        columns.append(column)
+        fields.append(field.with_type(column.type))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=record_batch.schema.metadata))
+
+
+cdef cbool _has_run_ends(const vector[ColumnType]& types):
+    cdef size_t index
+    for index in range(types.size()):
+        if types[index].run_end_encoded:
+            return True
+    return False
+
+
+cdef cbool _has_metadata(const vector[ColumnType]& types):
+    cdef size_t index
+    for index in range(types.size()):
+        if types[index].has_metadata:
+            return True
+    return False
+
+
+cdef ArrowSchema* _schema_pointer(object capsule) except NULL:
+    if not PyCapsule_IsValid(capsule, "arrow_schema"):
+        raise ValueError(f"__arrow_c_array__ must give a schema capsule first, got {type(capsule).__name__}")
+    return <ArrowSchema*>PyCapsule_GetPointer(capsule, "arrow_schema")
+
+
+cdef ArrowArray* _array_pointer(object capsule) except NULL:
+    if not PyCapsule_IsValid(capsule, "arrow_array"):
+        raise ValueError(f"__arrow_c_array__ must give an array capsule second, got {type(capsule).__name__}")
+    return <ArrowArray*>PyCapsule_GetPointer(capsule, "arrow_array")
+
+
+cdef Column import_array(object array, object name) except *:
+    cdef ColumnType type
+    cdef bytes encoded = str(name).encode()
+    if not hasattr(array, "__arrow_c_array__"):
+        raise TypeError(f"column {name!r} must be an Arrow array (offer __arrow_c_array__), got {_type_name(array)}")
+    schema_capsule, array_capsule = array.__arrow_c_array__()
+    type = parse_column_type(dereference(_schema_pointer(schema_capsule)))
+    type.name = encoded
+    if type.run_end_encoded:
+        import pyarrow.compute as pc
+
+        return import_array(pc.run_end_decode(pa.Array._import_from_c_capsule(schema_capsule, array_capsule)), name)
+    return import_single(type, _array_pointer(array_capsule))
+
+
+# ---- the batch -------------------------------------------------------------------------------------------------------
+
+
+def _type_name(value):
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+
+
+cdef Batch make_batch(object schema, Rows& rows):
+    cdef Batch batch = Batch.__new__(Batch)
+    batch.schema = schema
+    batch.row_count = rows.row_count
+    batch.rows = move(rows)
+    return batch
+
+
+cdef void _release_array_capsule(object capsule) noexcept:
+    cdef ArrowArray* array = <ArrowArray*>PyCapsule_GetPointer(capsule, "arrow_array")
+    if array.release != NULL:
+        array.release(array)
+    PyMem_Free(array)
+
+
+cdef class Batch:
+    """Rows in columns: immutable, counted references to pooled memory or to foreign Arrow buffers.
+
+    Made by `from_arrow`, `empty`, `decode` and by the kernels; may be read from several threads at once.
+    """
+
+    def __init__(self):
+        raise TypeError("a Batch is made by Batch.from_arrow, Batch.empty or batches_from_arrow")
+
+    def __len__(self):
+        return self.row_count
+
+    def __repr__(self):
+        return f"Batch({self.row_count} rows: {', '.join(f'{field.name}: {field.type}' for field in self.schema)})"
+
+    def __reduce__(self):
+        return Batch.from_arrow, (self.to_arrow(),)
+
+    @property
+    def column_names(self):
+        """Names of the columns, in order."""
+        return self.schema.names
+
+    @property
+    def nbytes(self):
+        """Bytes that these rows take: slices by their rows, dictionaries whole."""
+        cdef int64_t total = 0
+        cdef Column* column
+        cdef size_t index
+        for index in range(self.rows.columns.size()):
+            column = &self.rows.columns[index]
+            total += column_bytes(column.view)
+            if column.view.layout == Layout.opaque:
+                total += _to_arrow_array(dereference(column), self.schema.field(index).type).nbytes
+        return total
+
+    cdef int find_column(self, name) except -1:
+        cdef int index = self.schema.get_field_index(name)
+        if index < 0:
+            count = self.schema.names.count(name)
+            problem = f"{count} columns are named {name!r}" if count else f"there is no column {name!r}"
+            raise ValueError(f"{problem}; the columns are {', '.join(self.schema.names) or '(none)'}")
+        return index
+
+    @staticmethod
+    def from_arrow(source):
+        """Take in rows without copying them.
+
+        source : anything with `__arrow_c_array__` whose array is a struct, such as a pyarrow.RecordBatch. Extension types
+            become the type they are stored as; run-end-encoded columns are decoded.
+
+        Raises ValueError for anything else, and for arrays that contradict their schema.
+        """
+        if isinstance(source, Batch):
+            return source
+        if not hasattr(source, "__arrow_c_array__"):
+            hint = "; take batches_from_arrow for tables and streams" if hasattr(source, "__arrow_c_stream__") else ""
+            raise ValueError(f"a batch is made from an object with __arrow_c_array__, got {_type_name(source)}{hint}")
+        schema_capsule, array_capsule = source.__arrow_c_array__()
+        cdef vector[ColumnType] types = parse_schema(dereference(_schema_pointer(schema_capsule)))
+        if _has_run_ends(types):
+            return Batch.from_arrow(
+                _decode_run_ends(pa.RecordBatch._import_from_c_capsule(schema_capsule, array_capsule))
+            )
+        schema = source.schema if isinstance(source, pa.RecordBatch) else pa.Schema._import_from_c_capsule(schema_capsule)
+        if _has_metadata(types):
+            schema = _plain_schema(schema)
+        cdef ArrowArray* array = _array_pointer(array_capsule)
+        cdef Rows rows
+        with nogil:
+            rows = import_rows(types, array)
+        return make_batch(schema, rows)
+
+    @staticmethod
+    def empty(schema):
+        """Return a batch of no rows."""
+        return Batch.from_arrow(
+            pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+        )
+
+    def to_arrow(self):
+        """Return the rows as a pyarrow.RecordBatch that shares this batch's memory."""
+        cdef ArrowArray array
+        memset(&array, 0, sizeof(ArrowArray))
+        with nogil:
+            export_rows(self.rows, dereference(_arena), &array)
+        return pa.RecordBatch._import_from_c(<uintptr_t>&array, self.schema)
+
+    def __arrow_c_schema__(self):
+        """Arrow PyCapsule interface: the schema."""
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """Arrow PyCapsule interface: schema and rows, zero-copy unless another schema is requested."""
+        if requested_schema is not None:
+            return self.to_arrow().__arrow_c_array__(requested_schema)
+        schema_capsule = self.schema.__arrow_c_schema__()
+        cdef ArrowArray* array = <ArrowArray*>PyMem_Malloc(sizeof(ArrowArray))
+        if array == NULL:
+            raise MemoryError()
+        memset(array, 0, sizeof(ArrowArray))
+        try:
+            array_capsule = PyCapsule_New(array, "arrow_array", &_release_array_capsule)
+        except BaseException:
+            PyMem_Free(array)
+            raise
+        with nogil:
+            export_rows(self.rows, dereference(_arena), array)
+        return schema_capsule, array_capsule
+
+    def slice(self, start, row_count=None):
+        """Return rows [start, start + row_count), or all from `start` on; zero-copy. ValueError outside of the batch."""
+        cdef int64_t first = start
+        cdef int64_t count = self.row_count - first if row_count is None else row_count
+        if first < 0 or count < 0 or first > self.row_count or count > self.row_count - first:
+            raise ValueError(f"rows [{first}, {first + count}) are not in a batch of {self.row_count} rows")
+        cdef Rows rows
+        with nogil:
+            rows = slice_rows(self.rows, first, count)
+        return make_batch(self.schema, rows)
+
+    def take(self, rows):
+        """Return the rows of these indices, in that order, in pooled memory.
+
+        rows : int32 ndarray, shape (result rows,), values in [0, row_count); may repeat. ValueError for others.
+        """
+        indices = np.ascontiguousarray(rows)
+        if indices.dtype != np.int32 or indices.ndim != 1:
+            raise ValueError(f"rows must be a one-dimensional int32 array, got {indices.ndim} dimensions of {indices.dtype}")
+        cdef const int32_t[::1] index_view = indices
+        cdef int64_t count = index_view.shape[0]
+        cdef const int32_t* pointer = &index_view[0] if count > 0 else NULL
+        cdef int64_t wrong
+        cdef Rows result
+        cdef size_t column
+        with nogil:
+            wrong = first_out_of_range(pointer, count, self.row_count)
+            if wrong < 0:
+                result.row_count = count
+                for column in range(self.rows.columns.size()):
+                    if self.rows.columns[column].view.layout == Layout.opaque:
+                        result.columns.push_back(Column())
+                    else:
+                        result.columns.push_back(take_column(_arena[0], self.rows.columns[column], pointer, count))
+        if wrong >= 0:
+            raise ValueError(f"row {index_view[wrong]} is not in a batch of {self.row_count} rows")
+        for column in range(self.rows.columns.size()):
+            if self.rows.columns[column].view.layout == Layout.opaque:
+                array = _to_arrow_array(self.rows.columns[column], self.schema.field(column).type)
+                result.columns[column] = import_array(array.take(pa.array(indices)), self.schema.field(column).name)
+        return make_batch(self.schema, result)
+
+    def select(self, columns, names=None):
+        """Return some columns, in that order, under new names if given; zero-copy. ValueError for an unknown column."""
+        if names is not None and len(names) != len(columns):
+            raise ValueError(f"{len(columns)} columns need as many names, got {len(names)}")
+        cdef Rows result
+        cdef int index
+        result.row_count = self.row_count
+        fields = []
+        for position, name in enumerate(columns):
+            index = self.find_column(name)
+            result.columns.push_back(self.rows.columns[index])
+            field = self.schema.field(index)
+            fields.append(field if names is None else field.with_name(names[position]))
+        return make_batch(pa.schema(fields, metadata=self.schema.metadata), result)
+
+    def with_columns(self, Batch other not None):
+        """Return this batch with the columns of `other`: those of the same name replaced, the rest appended; zero-copy.
+
+        ValueError if the row counts differ.
+        """
+        if other.row_count != self.row_count:
+            raise ValueError(f"columns of {other.row_count} rows cannot be put beside {self.row_count} rows")
+        cdef Rows result = self.rows
+        cdef int index, source
+        schema = self.schema
+        for source, field in enumerate(other.schema):
+            index = -1 if field.name not in schema.names else self.find_column(field.name)
+            if index < 0:
+                schema = schema.append(field)
+                result.columns.push_back(other.rows.columns[source])
+            else:
+                schema = schema.set(index, field)
+                result.columns[index] = other.rows.columns[source]
+        return make_batch(schema, result)
+
+    def timestamps(self, column):
+        """Return a date or timestamp column as microseconds since 1970.
+
+        Returns
+        -------
+        times : int64 ndarray, shape (row_count,), read-only; finer units floored, null rows hold 0 or anything
+        validity : bool ndarray, shape (row_count,), or None if no row is null
+
+        Raises ValueError for another type, and when a time does not fit int64 microseconds.
+        """
+        cdef int index = self.find_column(column)
+        cdef ColumnView* view = &self.rows.columns[index].view
+        if not is_time_kind(view.kind) or view.layout != Layout.fixed:
+            raise ValueError(f"column {column!r} must be a date or timestamp, it is {self.schema.field(index).type}")
+        cdef cnp.npy_intp shape = self.row_count
+        cdef int64_t[::1] times_view
+        cdef uint8_t[::1] valid_view
+        cdef int64_t overflow
+        validity = None
+        if view.null_count > 0:
+            valid = np.empty(self.row_count, dtype=np.uint8)
+            valid_view = valid
+            with nogil:
+                expand_validity(view[0], &valid_view[0])
+            validity = valid.view(np.bool_)
+        if view.kind == Kind.timestamp and view.unit == TimeUnit.micro and self.row_count > 0:
+            times = cnp.PyArray_SimpleNewFromData(1, &shape, cnp.NPY_INT64, <void*>view.values)
+            cnp.set_array_base(times, self)
+            times.setflags(write=False)
+            return times, validity
+        times = np.empty(self.row_count, dtype=np.int64)
+        if self.row_count > 0:
+            times_view = times
+            with nogil:
+                overflow = convert_to_microseconds(view[0], &times_view[0])
+            if overflow >= 0:
+                raise ValueError(f"row {overflow} of column {column!r} does not fit 64 bits of microseconds")
+        times.setflags(write=False)
+        return times, validity
+
+
+cdef object _to_arrow_array(const Column& column, object data_type):
+    cdef ArrowArray array
+    memset(&array, 0, sizeof(ArrowArray))
+    export_column(column, dereference(_arena), &array)
+    return pa.Array._import_from_c(<uintptr_t>&array, data_type)
+
+
+# ---- many batches ----------------------------------------------------------------------------------------------------
+
+
+cdef class _Stream:
+    """Owns an ArrowArrayStream moved out of its capsule."""
+
+    cdef ArrowArrayStream stream
+
+    def __cinit__(self, capsule):
+        memset(&self.stream, 0, sizeof(ArrowArrayStream))
+        if not PyCapsule_IsValid(capsule, "arrow_array_stream"):
+            raise ValueError(f"__arrow_c_stream__ must give a stream capsule, got {type(capsule).__name__}")
+        cdef ArrowArrayStream* source = <ArrowArrayStream*>PyCapsule_GetPointer(capsule, "arrow_array_stream")
+        if source.release == NULL:
+            raise ValueError("the Arrow stream was already consumed")
+        self.stream = source[0]
+        source.release = NULL
+
+    def __dealloc__(self):
+        if self.stream.release != NULL:
+            self.stream.release(&self.stream)
+
+    cdef int fail(self, int code) except -1:
+        cdef const char* message = self.stream.get_last_error(&self.stream)
+        text = message.decode("utf-8", "replace") if message != NULL else f"error {code}"
+        raise ValueError(f"the Arrow stream failed: {text}")
+
+
+def batches_from_arrow(source, rows_max=65536):
+    """Iterate over rows as batches of at most `rows_max` rows, chunk by chunk, zero-copy.
+
+    source : anything with `__arrow_c_stream__` (Table, RecordBatchReader, a polars DataFrame) or `__arrow_c_array__`
+
+    Empty chunks are left out. Raises ValueError (on the first step) for anything else, and when the stream fails.
+    """
+    cdef int64_t limit = rows_max
+    if limit < 1:
+        raise ValueError(f"rows_max must be at least 1, got {limit}")
+    if isinstance(source, Batch) or hasattr(source, "__arrow_c_array__"):
+        yield from _sliced(Batch.from_arrow(source), limit)
+        return
+    if not hasattr(source, "__arrow_c_stream__"):
+        raise ValueError(
+            f"batches are made from an object with __arrow_c_stream__ or __arrow_c_array__, got {_type_name(source)}"
+        )
+    cdef _Stream stream = _Stream(source.__arrow_c_stream__())
+    cdef ArrowSchema c_schema
+    cdef ArrowArray array
+    cdef vector[ColumnType] types
+    cdef Rows rows
+    cdef int code
+    with nogil:
+        code = stream.stream.get_schema(&stream.stream, &c_schema)
+    if code != 0:
+        stream.fail(code)
+    try:
+        types = parse_schema(c_schema)
+    except BaseException:
+        c_schema.release(&c_schema)
+        raise
+    source_schema = pa.Schema._import_from_c(<uintptr_t>&c_schema)
+    schema = _plain_schema(source_schema)
+    run_ends = _has_run_ends(types)
+    while True:
+        with nogil:
+            code = stream.stream.get_next(&stream.stream, &array)
+        if code != 0:
+            stream.fail(code)
+        if array.release == NULL:
+            return
+        if run_ends:
+            batch = Batch.from_arrow(pa.RecordBatch._import_from_c(<uintptr_t>&array, source_schema))
+        else:
+            with nogil:
+                rows = import_rows(types, &array)
+            batch = make_batch(schema, rows)
+        yield from _sliced(batch, limit)
+
+
+def _sliced(Batch batch, int64_t rows_max):
+    if 0 < batch.row_count <= rows_max:
+        yield batch
+        return
+    cdef int64_t start
+    for start in range(0, batch.row_count, rows_max):
+        yield batch.slice(start, min(rows_max, batch.row_count - start))
+
+
+def concatenate(batches):
+    """Return all rows of `batches`, in order, in pooled memory (a single batch is returned as it is).
+
+    Raises ValueError for no batches, and for schemas that differ.
+    """
+    if not batches:
+        raise ValueError("concatenate needs at least one batch")
+    cdef Batch first = batches[0]
+    cdef Batch batch
+    if len(batches) == 1:
+        return first
+    cdef vector[const Rows*] sources
+    cdef Rows result
+    for index, other in enumerate(batches):
+        batch = other
+        if batch.schema is not first.schema and not batch.schema.equals(first.schema):
+            raise ValueError(f"batch {index} has the schema\n{batch.schema}\nwhere batch 0 has\n{first.schema}")
+        sources.push_back(&batch.rows)
+        result.row_count += batch.row_count
+    cdef vector[const Column*] parts
+    cdef vector[size_t] left
+    cdef cbool done = True
+    cdef size_t column, part
+    with nogil:
+        for column in range(first.rows.columns.size()):
+            parts.clear()
+            for part in range(sources.size()):
+                parts.push_back(&sources[part].columns[column])
+            result.columns.push_back(concatenate_columns(_arena[0], parts, &done))
+            if not done:
+                left.push_back(column)
+    for column in left:
+        field = first.schema.field(column)
+        arrays = [_to_arrow_array((<Batch>other).rows.columns[column], field.type) for other in batches]
+        result.columns[column] = import_array(_concatenate_arrays(arrays, field), field.name)
+    return make_batch(first.schema, result)
+
+
+def _concatenate_arrays(arrays, field):
+    """Concatenate by Arrow what the kernel leaves to it: nested columns, and dictionaries that outgrow their codes."""
+    if not pa.types.is_dictionary(field.type):
+        return pa.concat_arrays(arrays)
+    encoded = pa.concat_arrays([array.dictionary_decode() for array in arrays]).dictionary_encode()
+    try:
+        codes = encoded.indices.cast(field.type.index_type)
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            f"column {field.name!r} has {len(encoded.dictionary)} different values in all, more than its codes "
+            f"({field.type.index_type}) can name; cast it to {field.type.value_type}"
+        ) from error
+    return pa.DictionaryArray.from_arrays(codes, encoded.dictionary, ordered=field.type.ordered)
