@@ -1,0 +1,251 @@
+"""Rows from the memory of the submitting process, with faults as items of the script."""
+
+import struct
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Self
+
+import pyarrow as pa
+
+from jetfast.core.batch import Batch
+from jetfast.core.processor import ProcessorContext
+from jetfast.core.source import Position, Rows
+from jetfast.errors import JobDefinitionError, RestartableError
+from jetfast.types import BATCH_ROWS_MAX
+
+
+class ScriptItem(Enum):
+    """What a script may hold besides rows."""
+
+    CRASH = "crash"
+    """The reader raises RestartableError when it comes here: once in the life of this process, so that a restart
+    gets past.
+    """
+    EMPTY = "empty"
+    """One sound empty answer: nothing at present."""
+
+
+CRASH = ScriptItem.CRASH
+EMPTY = ScriptItem.EMPTY
+
+_POSITION = struct.Struct("<qqq")  # item of the script, row in it, row in the partition
+_crashed: set[tuple[str, str, int]] = set()  # (source, partition, item) that have crashed in this process
+
+Script = tuple[pa.RecordBatch | ScriptItem, ...]
+
+
+def memory(
+    data: Any = None,
+    *,
+    partitions: int | Mapping[str, Any] | Sequence[Any] | None = None,
+    schema: pa.Schema | None = None,
+    unbounded: bool = False,
+    batch_rows: int = BATCH_ROWS_MAX,
+    name: str | None = None,
+) -> "MemorySource":
+    """Rows that this process holds, as a source.
+
+    Parameters
+    ----------
+    data : a Table, RecordBatch, pandas or polars DataFrame, anything with `__arrow_c_stream__` or
+        `__arrow_c_array__`, a dict of columns, or a list of these (each stays a batch of its own) in which CRASH and
+        EMPTY may stand
+    partitions : number of source partitions that `data` is divided into (runs of rows, in order); or, instead of
+        `data`, the data of each source partition: a mapping by name, or a list (named "0", "1", ...)
+    schema : columns and types to convert to; needed if there are no rows at all
+    unbounded : after the last row the source stays silent instead of ending
+    batch_rows : rows of a batch at most
+
+    Raises JobDefinitionError if pieces differ in columns or types, or the data cannot be read as a table.
+    """
+    label = name or "memory"
+    if isinstance(partitions, int):
+        if partitions < 1:
+            raise JobDefinitionError(f"{label}: partitions must be at least 1, got {partitions}")
+        scripts = _divide(_script(label, data, schema), partitions)
+    elif partitions is None:
+        scripts = {"0": _script(label, data, schema)}
+    else:
+        if data is not None:
+            raise JobDefinitionError(f"{label}: give data, or partitions with the data of each, not both")
+        items = (
+            partitions.items() if isinstance(partitions, Mapping) else ((str(i), p) for i, p in enumerate(partitions))
+        )
+        scripts = {str(key): _script(f"{label}, partition {key!r}", value, schema) for key, value in items}
+    if batch_rows < 1:
+        raise JobDefinitionError(f"{label}: batch_rows must be at least 1, got {batch_rows}")
+    found = schema.remove_metadata() if schema is not None else None
+    for key, script in scripts.items():
+        for index, item in enumerate(script):
+            if isinstance(item, ScriptItem):
+                continue
+            if found is None:
+                found = item.schema
+            elif not item.schema.equals(found):
+                raise JobDefinitionError(
+                    f"{label}: piece {index} of partition {key!r} has the columns {_columns(item.schema)}; "
+                    f"the columns before were {_columns(found)}"
+                )
+    if found is None:
+        raise JobDefinitionError(f"{label}: there are no rows that tell the columns; give schema=")
+    return MemorySource(label, found, scripts, not unbounded, batch_rows, uuid.uuid4().hex)
+
+
+class MemorySource:
+    """See `memory`. Position: item of the script and row in it."""
+
+    cooperative = True
+
+    def __init__(
+        self, name: str, schema: pa.Schema, scripts: dict[str, Script], bounded: bool, batch_rows: int, identity: str
+    ) -> None:
+        self.name = name
+        self.schema = schema
+        self.scripts = scripts
+        self.bounded = bounded
+        self.batch_rows = batch_rows
+        self.identity = identity
+        """Names this source in its copies, so that each CRASH happens once."""
+
+    def partitions(self) -> Sequence[str]:
+        return list(self.scripts)
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of all partitions, for progress."""
+        return sum(
+            item.num_rows for script in self.scripts.values() for item in script if not isinstance(item, ScriptItem)
+        )
+
+    def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> "MemoryReader":
+        return MemoryReader(self, partition, position)
+
+    def with_columns(self, names: Sequence[str]) -> Self:
+        schema = pa.schema([self.schema.field(name) for name in names])
+        scripts = {
+            key: tuple(item if isinstance(item, ScriptItem) else item.select(list(names)) for item in script)
+            for key, script in self.scripts.items()
+        }
+        return type(self)(self.name, schema, scripts, self.bounded, self.batch_rows, self.identity)
+
+
+class MemoryReader:
+    """Walks one script."""
+
+    def __init__(self, source: MemorySource, partition: str, position: Position | None) -> None:
+        self.source = source
+        self.partition = partition
+        self.script = source.scripts[partition]
+        self.item, self.row, self.partition_row = _POSITION.unpack(position) if position is not None else (0, 0, 0)
+        self.batch: Batch | None = None  # of the present item
+        self.empty = Batch.empty(source.schema)
+
+    def read(self) -> Rows | None:
+        while self.item < len(self.script):
+            item = self.script[self.item]
+            if item is CRASH:
+                key = (self.source.identity, self.partition, self.item)
+                if key not in _crashed:
+                    _crashed.add(key)
+                    raise RestartableError(
+                        f"{self.source.name}: scripted crash at item {self.item} of partition {self.partition!r}"
+                    )
+                self.item += 1
+            elif item is EMPTY:
+                self.item += 1
+                return Rows(self.empty, self._position())
+            else:
+                return self._read_rows(item)
+        return None if self.source.bounded else Rows(self.empty, self._position())
+
+    def _read_rows(self, item: pa.RecordBatch) -> Rows:
+        if self.batch is None:
+            self.batch = Batch.from_arrow(item)
+        batch, first_row = self.batch, self.partition_row
+        row_count = min(self.source.batch_rows, batch.row_count - self.row)
+        part = batch if row_count == batch.row_count else batch.slice(self.row, row_count)
+        self.row += row_count
+        self.partition_row += row_count
+        if self.row == batch.row_count:
+            self.item, self.row, self.batch = self.item + 1, 0, None
+        return Rows(part, self._position(), first_row)
+
+    def _position(self) -> Position:
+        return _POSITION.pack(self.item, self.row, self.partition_row)
+
+    def close(self) -> None:
+        self.batch = None
+
+
+def _script(label: str, data: Any, schema: pa.Schema | None) -> Script:
+    """Return data as record batches without metadata and without empty ones, and script items."""
+    pieces = data if isinstance(data, list | tuple) else [] if data is None else [data]
+    script: list[pa.RecordBatch | ScriptItem] = []
+    for index, piece in enumerate(pieces):
+        if isinstance(piece, ScriptItem):
+            script.append(piece)
+            continue
+        try:
+            table = _table(piece, schema)
+        except (TypeError, ValueError, pa.ArrowException) as error:
+            raise JobDefinitionError(
+                f"{label}: piece {index} ({type(piece).__name__}) cannot be read as a table: {error}"
+            ) from error
+        batches = [batch for batch in table.to_batches() if batch.num_rows]
+        script += batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+    if any(isinstance(item, ScriptItem) or item.num_rows for item in script):
+        script = [item for item in script if isinstance(item, ScriptItem) or item.num_rows]
+    return tuple(script)
+
+
+def _table(piece: Any, schema: pa.Schema | None) -> pa.Table:
+    pandas = sys.modules.get("pandas")
+    if isinstance(piece, pa.RecordBatchReader):
+        table = piece.read_all()
+    elif isinstance(piece, pa.Table):
+        table = piece
+    elif isinstance(piece, pa.RecordBatch):
+        table = pa.Table.from_batches([piece])
+    elif isinstance(piece, Mapping):
+        table = pa.table(dict(piece), schema=schema)
+    elif pandas is not None and isinstance(piece, pandas.DataFrame):
+        table = pa.Table.from_pandas(piece, preserve_index=False)
+    elif hasattr(piece, "__arrow_c_stream__"):
+        table = pa.table(piece)
+    elif hasattr(piece, "__arrow_c_array__"):
+        table = pa.Table.from_batches([pa.record_batch(piece)])
+    else:
+        raise TypeError("it must have __arrow_c_stream__ or __arrow_c_array__, or be a dict of columns")
+    if schema is not None and not table.schema.equals(schema):
+        table = table.select(schema.names).cast(schema)
+    return table.replace_schema_metadata(None)
+
+
+def _divide(script: Script, count: int) -> dict[str, Script]:
+    """Divide rows into `count` runs of nearly equal length; script items are refused, since nothing says where they
+    go.
+    """
+    batches = [item for item in script if not isinstance(item, ScriptItem)]
+    if len(batches) < len(script):
+        raise JobDefinitionError("memory: CRASH and EMPTY need partitions= with the script of each, not a number")
+    total = sum(batch.num_rows for batch in batches)
+    scripts: dict[str, Script] = {}
+    for index in range(count):
+        first, last = total * index // count, total * (index + 1) // count
+        pieces = []
+        start = 0
+        for batch in batches:
+            low, high = max(first, start), min(last, start + batch.num_rows)
+            if low < high:
+                pieces.append(batch.slice(low - start, high - low))
+            start += batch.num_rows
+        scripts[str(index)] = tuple(pieces)
+    if not total and script:
+        scripts["0"] = script  # it tells the columns
+    return scripts
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,0 +1,309 @@
+"""Reads a Source: its partitions become batches, watermarks and rejected rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from jetfast.core.batch import Batch
+from jetfast.core.event_time import IDLE_TIMEOUT_US, PolledClock, SourceEventTime, WatermarkPolicyFactory
+from jetfast.core.items import Emit, Output
+from jetfast.core.processor import BROADCAST, ProcessorContext, SourceProcessor, StateBatch
+from jetfast.core.source import REJECTED_SCHEMA, PartitionReader, Position, Rows, Source
+from jetfast.errors import JetfastError, JobDefinitionError, JobFailedError
+from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
+
+REJECTED_PORT = 1
+"""Output port of rejected rows (REJECTED_SCHEMA); rows go to MAIN_PORT."""
+
+_STATE_KIND = "source_partitions"
+_STATE_SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.string(), nullable=False),
+        pa.field("position", pa.binary()),  # null: nothing has been read yet
+        pa.field("row", pa.int64(), nullable=False),  # rows read so far, for messages
+        pa.field("watermark", pa.int64(), nullable=False),
+        pa.field("idle", pa.bool_(), nullable=False),
+        pa.field("finished", pa.bool_(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class ReadSource:
+    """Supplier of source processors; source partition i is read by processor i mod parallelism.
+
+    Parameters
+    ----------
+    source : what is read
+    event_time_column : timestamp or date column that holds the time of each row; None: rows without event time
+    policy : makes the watermark policy of each source partition; needed if and only if there is an event time
+    idle_timeout_us : polled time after which a silent partition is idle, microseconds; 0: never
+    batch_rows : rows of a batch at most
+    """
+
+    source: Source
+    event_time_column: str | None = None
+    policy: WatermarkPolicyFactory | None = None
+    idle_timeout_us: int = IDLE_TIMEOUT_US
+    batch_rows: int = BATCH_ROWS_MAX
+
+    def __post_init__(self) -> None:
+        if (self.event_time_column is None) != (self.policy is None):
+            raise JobDefinitionError(f"{self.source.name}: an event time column and a watermark policy need each other")
+        if not 1 <= self.batch_rows <= BATCH_ROWS_MAX:
+            raise JobDefinitionError(f"batch_rows must be in [1, {BATCH_ROWS_MAX}], got {self.batch_rows}")
+        if self.event_time_column is not None:
+            _check_event_time(self.source, self.event_time_column)
+
+    def __call__(self) -> "SourceReader":
+        return SourceReader(self)
+
+
+class SourceReader(SourceProcessor):
+    """Reads its share of the partitions of a source: see `ReadSource`.
+
+    Each poll asks partitions in turn, that with the lowest watermark first, until one has rows. Without event time a
+    bounded source is read partition by partition, an unbounded one in rotation.
+    """
+
+    def __init__(self, settings: ReadSource) -> None:
+        self.settings = settings
+        self.source = settings.source
+        self.cooperative = settings.source.cooperative
+
+    def open(self, context: ProcessorContext) -> None:
+        self.context = context
+        self.all_partitions = list(self.source.partitions())
+        self.partitions = self.all_partitions[context.index :: context.parallelism]
+        count = len(self.partitions)
+        self.positions: list[Position | None] = [None] * count
+        self.next_rows = [0] * count  # for messages
+        self.unfinished = list(range(count))
+        self.readers: list[PartitionReader | None] = [None] * count
+        self.restored: dict[str, dict[str, Any]] = {}
+        self.started = False
+        self.rotation = 0  # where an unbounded source without event time begins to ask
+        self.clock = PolledClock()
+        self.event_time: SourceEventTime | None = None
+        if self.settings.policy is not None:
+            self.event_time = SourceEventTime(
+                self.settings.policy,
+                count,
+                bounded=self.source.bounded,
+                idle_timeout_us=self.settings.idle_timeout_us,
+            )
+        context.counters.setdefault("rows_read", 0)
+        context.counters.setdefault("rejected_rows", 0)
+
+    def poll(self) -> Sequence[Output] | None:
+        now_us = self.context.now_us
+        self.clock.begin_poll(now_us())
+        output: list[Output] = []
+        if not self.started:
+            self.started = True
+            if self.event_time is not None:
+                output += self.event_time.start()
+        for partition in self._reading_order():
+            rows = self._read(partition)
+            if rows is None:
+                self._finish(partition, output)
+                continue
+            self.positions[partition] = rows.position
+            if rows.batch.row_count or rows.rejected is not None or rows.filtered_rows:
+                self._take(partition, rows, now_us(), output)
+                break
+            if self.event_time is not None:
+                now = now_us()
+                output += self.event_time.observe_empty(partition, self.clock.read(now), now)
+        self.clock.end_poll(now_us(), bool(output))
+        if not output and not self.unfinished and (self.source.bounded or self.partitions):
+            return None
+        return output
+
+    def save_snapshot(self) -> Sequence[StateBatch]:
+        self.clock.stop()
+        rows = []
+        for partition, name in enumerate(self.partitions):
+            watermark, idle = MIN_TIME, False
+            if self.event_time is not None:
+                watermark, idle = self.event_time.watermarks[partition], self.event_time.idle[partition]
+            finished = partition not in self.unfinished
+            position, row = self.positions[partition], self.next_rows[partition]
+            rows.append((name, position, row, watermark, idle, finished))
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in _STATE_SCHEMA]
+        return (StateBatch(BROADCAST, _STATE_KIND, pa.record_batch(columns, schema=_STATE_SCHEMA)),)
+
+    def restore_snapshot(self, state: StateBatch) -> None:
+        for saved in state.rows.to_pylist():
+            self.restored[saved["partition"]] = saved
+
+    def finish_restore(self) -> None:
+        names = set(self.all_partitions)
+        lost = sorted(name for name, saved in self.restored.items() if name not in names and not saved["finished"])
+        if lost:
+            raise JobFailedError(
+                f"{self.source.name}: the snapshot holds positions in partitions that are gone: {', '.join(lost)}"
+            )
+        for partition, name in enumerate(self.partitions):
+            saved = self.restored.get(name)
+            if saved is None:
+                continue  # it is newer than the snapshot
+            self.positions[partition] = saved["position"]
+            self.next_rows[partition] = saved["row"]
+            if saved["finished"]:
+                self.unfinished.remove(partition)
+            if self.event_time is not None:
+                self.event_time.restore(partition, saved["watermark"], saved["idle"], saved["finished"])
+        self.restored.clear()
+        self.clock.stop()
+
+    def close(self, error: BaseException | None) -> None:
+        readers, self.readers = self.readers, []
+        failure: Exception | None = None
+        for reader in readers:
+            if reader is not None:
+                try:
+                    reader.close()
+                except Exception as close_error:  # the others must be closed too
+                    failure = failure or close_error
+        if failure is not None and error is None:
+            raise failure
+
+    def _reading_order(self) -> list[int]:
+        if self.event_time is not None:
+            return self.event_time.reading_order()
+        unfinished = self.unfinished
+        if self.source.bounded or len(unfinished) < 2:
+            return list(unfinished)
+        self.rotation = (self.rotation + 1) % len(unfinished)
+        return unfinished[self.rotation :] + unfinished[: self.rotation]
+
+    def _read(self, partition: int) -> Rows | None:
+        reader = self.readers[partition]
+        name = self.partitions[partition]
+        try:
+            if reader is None:
+                reader = self.source.open_reader(name, self.positions[partition], self.context)
+                self.readers[partition] = reader
+            return reader.read()
+        except JetfastError:
+            raise  # the connector has said which file or offset
+        except Exception as error:
+            raise JobFailedError(
+                f"{self.source.name}: source partition {name!r} cannot be read at row {self.next_rows[partition]}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _finish(self, partition: int, output: list[Output]) -> None:
+        reader = self.readers[partition]
+        self.readers[partition] = None
+        self.unfinished.remove(partition)
+        if reader is not None:
+            reader.close()
+        if self.event_time is not None:
+            output += self.event_time.observe_finished(partition)
+
+    def _take(self, partition: int, rows: Rows, now: int, output: list[Output]) -> None:
+        """Turn one answer of a reader into output: ACTIVE, rejected rows, then batches with a watermark behind each."""
+        batch = rows.batch
+        row_count = batch.row_count
+        counters = self.context.counters
+        event_time = self.event_time
+        if event_time is not None:
+            output += event_time.observe_rows(partition, self.clock.read(now))
+        if rows.rejected is not None:
+            counters["rows_read"] += rows.rejected.row_count
+            counters["rejected_rows"] += rows.rejected.row_count
+            self._reject(rows.rejected, output)
+        counters["rows_read"] += row_count
+        self.next_rows[partition] += row_count
+        timestamps: npt.NDArray[np.int64] | None = None
+        if event_time is not None and row_count:
+            batch, timestamps = self._convert_times(partition, rows, output)
+            row_count = batch.row_count
+        batch_rows = self.settings.batch_rows
+        for start in range(0, row_count, batch_rows):
+            part = batch
+            if row_count > batch_rows:
+                part = batch.slice(start, min(batch_rows, row_count - start))
+            output.append(part)
+            if event_time is not None and timestamps is not None:
+                output += event_time.observe_timestamps(partition, timestamps[start : start + batch_rows], now)
+
+    def _convert_times(self, partition: int, rows: Rows, output: list[Output]) -> tuple[Batch, npt.NDArray[np.int64]]:
+        """Return the rows that have a time, and their times; the others are rejected."""
+        column = self.settings.event_time_column
+        assert column is not None
+        batch = rows.batch
+        reasons: list[tuple[npt.NDArray[np.bool_], str]] = []
+        try:
+            timestamps, valid = batch.timestamps(column)
+        except (ValueError, OverflowError):
+            fitting = _fitting_times(batch.to_arrow().column(column))
+            reasons.append((~fitting, f"{column} does not fit 64 bits of microseconds"))
+            timestamps, valid = batch.take(np.flatnonzero(fitting).astype(np.int32)).timestamps(column)
+            keep = fitting.copy()
+            if valid is not None:
+                keep[np.flatnonzero(fitting)] = valid
+                reasons.append((fitting & ~keep, f"{column} is null"))
+                timestamps = timestamps[valid]
+        else:
+            if valid is None:
+                return batch, timestamps
+            keep = valid
+            reasons.append((~valid, f"{column} is null"))
+            timestamps = timestamps[valid]
+        for mask, reason in reasons:
+            bad = np.flatnonzero(mask)
+            if len(bad):
+                self.context.counters["rejected_rows"] += len(bad)
+                if REJECTED_PORT in self.context.connected_ports:
+                    self._reject(self._rejected_batch(partition, rows, bad, reason), output)
+        return batch.take(np.flatnonzero(keep).astype(np.int32)), timestamps
+
+    def _rejected_batch(self, partition: int, rows: Rows, bad: npt.NDArray[np.intp], reason: str) -> Batch:
+        numbers = rows.first_row + bad if rows.row_numbers is None else rows.row_numbers[bad]
+        origin = rows.origin or self.partitions[partition]
+        texts = [row_as_json(row) for row in rows.batch.take(bad.astype(np.int32)).to_arrow().to_pylist()]
+        columns = [[origin] * len(bad), numbers.tolist(), [reason] * len(bad), texts]
+        return Batch.from_arrow(pa.record_batch(columns, schema=REJECTED_SCHEMA))
+
+    def _reject(self, rejected: Batch, output: list[Output]) -> None:
+        if REJECTED_PORT in self.context.connected_ports:
+            output.append(Emit(REJECTED_PORT, rejected))
+
+
+def row_as_json(row: dict[str, Any]) -> str:
+    """Return a row as one JSON object; what JSON lacks becomes text."""
+    return msgspec.json.encode(row, enc_hook=str).decode()
+
+
+def _check_event_time(source: Source, column: str) -> None:
+    if column not in source.schema.names:
+        raise JobDefinitionError(
+            f"{source.name}: there is no event time column {column!r}; there are {', '.join(source.schema.names)}"
+        )
+    column_type = source.schema.field(column).type
+    if not (pa.types.is_timestamp(column_type) or pa.types.is_date(column_type)):
+        raise JobDefinitionError(
+            f"{source.name}: event time column {column!r} must be a timestamp or a date, it is {column_type}"
+        )
+
+
+def _fitting_times(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which times fit int64 microseconds, nulls included; for timestamps in seconds or milliseconds and for dates."""
+    column_type = column.type
+    if pa.types.is_date32(column_type):
+        factor, raw = 86_400_000_000, column.cast(pa.int32())
+    elif pa.types.is_date64(column_type):
+        factor, raw = 1_000, column.cast(pa.int64())
+    else:
+        factor, raw = {"s": 1_000_000, "ms": 1_000}.get(column_type.unit, 1), column.cast(pa.int64())
+    values = raw.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    fitting: npt.NDArray[np.bool_] = (values <= MAX_TIME // factor) & (values >= -(MAX_TIME // factor))
+    return fitting
