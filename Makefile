@@ -44,7 +44,7 @@ compare: setup  ## jetfast beside polars, duckdb, pyarrow and numpy on the same 
 	$(BIN)/python -m benchmarks.compare $(COMPARE_ARGUMENTS)
 
 demo: setup  ## a year of real flights through one pipeline, on the local cluster and on Spark, checked row by row
-	$(BIN)/python docs/examples/flights/demo.py
+	$(BIN)/python -m docs.examples.flights
 
 clean:  ## remove what was built and written (not .venv)
 	rm -rf build dist out *.egg-info tests/csrc/build benchmarks/results benchmarks/html spark-warehouse
