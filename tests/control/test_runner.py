@@ -1,0 +1,221 @@
+"""The runner: it performs the machine's decisions over links, drops what is stale, and ends whatever happens."""
+
+import pyarrow as pa
+import pytest
+
+from jetfast.control import messages
+from jetfast.control.job_state import JobStatus
+from jetfast.control.messages import CoordinatorMessage, Registered, Versions
+from jetfast.control.runner import ExecutionPlan, Runner, new_execution_id
+from jetfast.control.versions import running_versions
+from jetfast.core.guarantee import Guarantee
+from jetfast.errors import (
+    InvalidTransition,
+    JobCancelledError,
+    JobFailedError,
+    MemberLostError,
+    ResourcesError,
+    TransportError,
+)
+
+EXECUTION = 7
+PATIENCE_S = 30.0
+
+
+def plan(member_count: int) -> ExecutionPlan:
+    return ExecutionPlan("job", "id", EXECUTION, b"dag", member_count, 1, Guarantee.NONE, 2**20)
+
+
+class Link:
+    """A member that does at once what it is told; `answers` replaces its answer to Start."""
+
+    def __init__(self, runner: Runner, member: int, answer: messages.MemberMessage | None = None) -> None:
+        self.runner, self.member, self.answer = runner, member, answer
+        self.sent: list[CoordinatorMessage] = []
+        self.closed = 0
+
+    @property
+    def kinds(self) -> list[str]:
+        return [type(message).__name__ for message in self.sent]
+
+    def register(self, versions: Versions | None = None) -> None:
+        address, versions = f"host:{self.member}", versions or running_versions()
+        self.runner.register(
+            self.member,
+            self,
+            Registered(
+                execution_id=0,
+                member=self.member,
+                incarnation=0,
+                pid=self.member,
+                host="host",
+                address=address,
+                versions=versions,
+            ),
+        )
+
+    def send(self, message: CoordinatorMessage) -> None:
+        self.sent.append(message)
+        ids = {"execution_id": message.execution_id, "member": self.member}
+        if isinstance(message, messages.Prepare):
+            self.runner.receive(self.member, messages.Prepared(**ids))
+        elif isinstance(message, messages.Start):
+            self.runner.receive(self.member, self.answer or messages.Finished(**ids))
+        elif isinstance(message, messages.Cancel):
+            self.runner.receive(
+                self.member, messages.Failed(**ids, kind="JobCancelledError", error="stopped", traceback="")
+            )
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class SilentLink(Link):
+    """A member that says nothing by itself."""
+
+    def send(self, message: CoordinatorMessage) -> None:
+        self.sent.append(message)
+
+
+def start(runner: Runner, *links: Link) -> None:
+    runner.start()
+    for link in links:
+        link.register()
+
+
+def test_a_job_runs_to_completion_and_every_link_is_closed_before_it_has_ended() -> None:
+    runner = Runner(plan(2))
+    links = [Link(runner, 0), Link(runner, 1)]
+    start(runner, *links)
+    assert runner.wait(PATIENCE_S)
+    assert runner.status is JobStatus.COMPLETED
+    assert runner.error is None
+    for link in links:
+        assert link.kinds == ["Prepare", "Start", "Release"]
+        assert link.closed == 1
+    prepare = links[1].sent[0]
+    assert isinstance(prepare, messages.Prepare)
+    assert (prepare.member, prepare.member_count, prepare.peers) == (1, 2, ["host:0", "host:1"])
+    assert prepare.dag == b"dag"
+
+
+def test_an_error_of_a_member_comes_back_as_its_class_with_the_members_traceback() -> None:
+    runner = Runner(plan(2))
+    failed = messages.Failed(execution_id=EXECUTION, member=1, kind="ZeroDivisionError", error="x / 0", traceback="tb")
+    silent = SilentLink(runner, 0)
+    start(runner, silent, Link(runner, 1, failed))
+    runner.receive(0, messages.Prepared(execution_id=EXECUTION, member=0))
+    while "Cancel" not in silent.kinds:
+        assert not runner.wait(0.001), "it must wait for member 0"
+    assert runner.status is JobStatus.COMPLETING
+    runner.receive(0, messages.Finished(execution_id=EXECUTION, member=0))
+    assert runner.wait(PATIENCE_S)
+    assert isinstance(runner.error, JobFailedError)
+    assert str(runner.error) == "member 1: x / 0"
+    assert "tb" in str(runner.error.__cause__)
+
+
+def test_a_cancelled_job_ends_with_job_cancelled_error() -> None:
+    runner = Runner(plan(1))
+    runner.start()
+    runner.cancel()
+    assert runner.wait(PATIENCE_S)
+    assert isinstance(runner.error, JobCancelledError)
+    assert runner.status is JobStatus.FAILED
+
+
+def test_a_member_that_cannot_be_reached_is_lost() -> None:
+    class BrokenLink(Link):
+        def send(self, message: CoordinatorMessage) -> None:
+            raise TransportError("broken pipe")
+
+    runner = Runner(plan(2))
+    other = Link(runner, 1)
+    start(runner, BrokenLink(runner, 0), other)
+    assert runner.wait(PATIENCE_S)
+    assert isinstance(runner.error, MemberLostError)
+    assert "member 0 cannot be reached: broken pipe" in str(runner.error)
+    assert other.closed == 1
+
+
+def test_losing_a_member_twice_or_after_the_end_is_no_matter() -> None:
+    runner = Runner(plan(1))
+    start(runner, SilentLink(runner, 0))
+    runner.lost(0, MemberLostError("died"))
+    runner.lost(0, MemberLostError("died again"))
+    assert runner.wait(PATIENCE_S)
+    runner.lost(0, MemberLostError("died once more"))
+    assert str(runner.error) == "died"
+
+
+def test_messages_of_another_execution_are_dropped() -> None:
+    runner = Runner(plan(1))
+    link = SilentLink(runner, 0)
+    start(runner, link)
+    runner.receive(0, messages.Failed(execution_id=EXECUTION - 1, member=0, kind="JobFailedError", error="old"))
+    runner.receive(0, messages.Prepared(execution_id=EXECUTION, member=0))
+    runner.receive(0, messages.Finished(execution_id=EXECUTION, member=0))
+    assert runner.wait(PATIENCE_S)
+    assert runner.error is None
+
+
+def test_other_versions_on_a_member_are_refused_by_name() -> None:
+    runner = Runner(plan(2))
+    good, bad = Link(runner, 0), Link(runner, 1)
+    runner.start()
+    good.register()
+    bad.register(Versions("2.7.18", "0.0.1", "1.0.0"))
+    assert runner.wait(PATIENCE_S)
+    assert isinstance(runner.error, ResourcesError)
+    for part in ("member 1 on host", "Python 2.7.18", "jetfast 0.0.1", "pyarrow 1.0.0"):
+        assert part in str(runner.error)
+    assert (good.closed, bad.closed) == (1, 1)
+    assert good.kinds == ["Release"]
+
+
+def test_a_message_that_cannot_be_at_this_moment_fails_the_job_and_does_not_hang_it() -> None:
+    runner = Runner(plan(1))
+    link = SilentLink(runner, 0)
+    start(runner, link)
+    runner.receive(0, messages.Finished(execution_id=EXECUTION, member=0))  # it has not even prepared
+    runner.receive(0, messages.Failed(execution_id=EXECUTION, member=0, kind="JobCancelledError", error="stopped"))
+    assert runner.wait(PATIENCE_S)
+    assert isinstance(runner.error, InvalidTransition)
+
+
+def test_delivered_rows_are_kept_by_vertex_in_order() -> None:
+    runner = Runner(plan(1))
+    for value in (1, 2):
+        rows = pa.record_batch({"x": [value]})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_batch(rows)
+        data = sink.getvalue().to_pybytes()
+        runner.receive(0, messages.Delivered(execution_id=EXECUTION, member=0, vertex="v", rows=data))
+    assert pa.Table.from_batches(runner.collected("v")).to_pydict() == {"x": [1, 2]}
+    assert runner.collected("other") == []
+
+
+def test_seconds_stand_still_after_the_end() -> None:
+    now = [10.0]
+    runner = Runner(plan(1), clock=lambda: now[0])
+    now[0] = 12.5
+    assert runner.seconds == 2.5
+    start(runner, Link(runner, 0))
+    assert runner.wait(PATIENCE_S)
+    now[0] = 99.0
+    assert runner.seconds == 2.5
+
+
+def test_execution_ids_strictly_increase() -> None:
+    ids = [new_execution_id() for _ in range(1000)]
+    assert ids == sorted(set(ids))
+
+
+def test_a_second_registration_inside_an_execution_is_refused() -> None:
+    runner = Runner(plan(1))
+    wrong = Registered(
+        execution_id=EXECUTION, member=0, incarnation=0, pid=1, host="h", address="", versions=running_versions()
+    )
+    with pytest.raises(InvalidTransition):
+        runner.receive(0, wrong)
