@@ -113,6 +113,9 @@ class Runner:
         """Rows of `collect` sinks, by vertex."""
         self.error: Exception | None = None
         """What the job failed with, once it has ended."""
+        self.release: Callable[[], None] = lambda: None
+        """Called once at the end, after all links are closed: the cluster ends what it holds for this job, members that
+        never registered included. Set before `start`."""
         self._state = JobState(plan.member_count)
         self._clock = clock
         self._started_s = clock()
@@ -269,6 +272,10 @@ class Runner:
                 view.link.close()
             except Exception:
                 logger.exception("job %s: closing the link to member %d failed", self.plan.job, member)
+        try:
+            self.release()
+        except Exception:
+            logger.exception("job %s: its cluster could not release all that it held", self.plan.job)
         self.error = error
         self._ended_s = self._clock()
         self._ended.set()
