@@ -1,0 +1,310 @@
+"""One member's share of one execution of a job: makes it from the plan, runs it on threads, ends it."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from jetfast.core.dag import Dag
+from jetfast.core.guarantee import Guarantee
+from jetfast.core.items import Item
+from jetfast.core.processor import Processor, ProcessorContext
+from jetfast.core.routing import RoutingKind, local_partition_owners, partition_owners
+from jetfast.engine.execution_plan import EdgePlan, ExecutionPlan, VertexPlan, make_execution_plan
+from jetfast.engine.inbound_edge import Inbound, InboundEdge, InboundQueue
+from jetfast.engine.metrics import execution_metrics
+from jetfast.engine.outbound_edge import (
+    BroadcastEdge,
+    FanoutEdge,
+    Offer,
+    OutboundEdge,
+    Outbox,
+    PartitionedEdge,
+    RoundRobinEdge,
+    SingleTargetEdge,
+    Target,
+)
+from jetfast.engine.processor_tasklet import ProcessorTasklet
+from jetfast.engine.transport import ChannelId, ReceivingEnd, SendingEnd, Transport
+from jetfast.engine.worker import Assignment, Worker
+from jetfast.errors import JobCancelledError, ProtocolError
+from jetfast.kernels.partitioning import Splitter
+from jetfast.kernels.queues import MemoryBudget, SpscQueue
+from jetfast.types import PARTITION_COUNT
+
+
+def wall_clock_us() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+class Execution:
+    """Runs the share of one member of a Dag.
+
+        open -> start -> (runs) -> on_finished -> join          or, at any time: cancel -> join
+
+    `open` on every member comes before `start` on any: a receiver must be there before somebody sends. Every processor that
+    was made is closed exactly once, whatever happens. The transport stays open: whoever made it closes it, once all members
+    have finished.
+
+    Parameters
+    ----------
+    dag : what to run; every member gets the same
+    job, execution_id : names for processors, threads and messages
+    member, member_count : this member, of how many
+    workers : threads for the cooperative processors, at least 1; others have a thread each
+    transport : connects this member with its peers; may be None for a single member
+    now_us : wall clock, microseconds since 1970
+    memory_limit : bytes that may wait in this member's queues; None: only the number of batches is bounded
+    deliver : takes rows for the process that submitted the job (`ProcessorContext.deliver`)
+    partition_count : number of key partitions
+    """
+
+    def __init__(
+        self,
+        dag: Dag,
+        *,
+        job: str,
+        execution_id: int,
+        member: int = 0,
+        member_count: int = 1,
+        workers: int,
+        transport: Transport | None,
+        guarantee: Guarantee = Guarantee.NONE,
+        now_us: Callable[[], int] = wall_clock_us,
+        memory_limit: int | None = None,
+        deliver: Callable[[str, pa.RecordBatch], None] | None = None,
+        partition_count: int = PARTITION_COUNT,
+    ) -> None:
+        self.dag = dag
+        self.job = job
+        self.execution_id = execution_id
+        self.member = member
+        self.member_count = member_count
+        self.worker_count = workers
+        self.transport = transport
+        self.guarantee = guarantee
+        self.now_us = now_us
+        self.budget = None if memory_limit is None else MemoryBudget(memory_limit)
+        self.deliver = deliver
+        self.partition_count = partition_count
+        self.tasklets: list[ProcessorTasklet] = []
+        self.queues: dict[ChannelId, SpscQueue] = {}
+        self.workers: list[Worker] = []
+        self.error: BaseException | None = None
+        """Why the execution ends early; None while it runs and after a regular end."""
+        self.on_finished: Callable[[BaseException | None], None] | None = None
+        self.state = "new"  # new -> open -> running -> finished
+        self.running_workers = 0
+        self.lock = threading.Lock()
+
+    def open(self) -> None:
+        """Make processors and channels. Raises what went wrong, after closing what had been made."""
+        if self.state != "new":
+            raise ProtocolError(f"execution of job {self.job!r} cannot be opened: it is {self.state}")
+        plan = make_execution_plan(self.dag, self.member_count, self.worker_count)
+        processors: dict[tuple[str, int], Processor] = {}
+        try:
+            for name, vertex in plan.vertices.items():
+                for index in vertex.indices_on(self.member):
+                    processors[name, index] = vertex.vertex.supplier()
+            # Receivers first: a peer may send as soon as all members are open.
+            inbounds = {key: self._inbound(plan, *key) for key in processors}
+            for (name, index), processor in processors.items():
+                context = self._context(plan, plan.vertices[name], index)
+                outbox = self._outbox(plan, name, index)
+                self.tasklets.append(ProcessorTasklet(processor, context, inbounds[name, index], outbox))
+        except BaseException as error:
+            self.state = "finished"
+            for processor in processors.values():
+                processor.close(error)
+            raise
+        self._assign(plan)
+        self.state = "open"
+
+    def start(self, on_finished: Callable[[BaseException | None], None]) -> None:
+        """Start the threads.
+
+        `on_finished` is called once, from the last thread that ends, when every processor has been closed: with None if all
+        came to their end, else with the first error (JobCancelledError after `cancel`).
+        """
+        with self.lock:
+            if self.state != "open":
+                raise ProtocolError(f"execution of job {self.job!r} cannot be started: it is {self.state}")
+            self.state = "running"
+            self.on_finished = on_finished
+            self.running_workers = len(self.workers)
+        if not self.workers:  # this member has no processor
+            self.state = "finished"
+            on_finished(None)
+        for worker in self.workers:
+            worker.thread.start()
+
+    def cancel(self, error: BaseException | None = None) -> None:
+        """Stop early, with `error` or JobCancelledError. Returns at once; `join` waits. Harmless when all has ended."""
+        reason = error or JobCancelledError(f"job {self.job!r} was cancelled")
+        with self.lock:
+            state = self.state
+            if state in ("new", "open"):
+                self.state = "finished"
+        if state == "open":
+            self.error = reason
+            for tasklet in self.tasklets:
+                tasklet.close(reason)
+        elif state == "running":
+            self._stop(reason)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until all threads are gone, at most `timeout` seconds; True if they are. Not counted: the calling thread."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for worker in self.workers:
+            thread = worker.thread
+            if thread.ident is not None and thread is not threading.current_thread():
+                thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return not any(w.thread.is_alive() for w in self.workers if w.thread is not threading.current_thread())
+
+    def metrics(self) -> dict[str, Any]:
+        """What happened so far, see `jetfast.engine.metrics`. Any thread, at any time."""
+        return execution_metrics(self)
+
+    def _stop(self, error: BaseException) -> None:
+        with self.lock:
+            if self.error is None:
+                self.error = error
+        for worker in self.workers:
+            worker.parker.unpark()
+
+    def _worker_ended(self) -> None:
+        with self.lock:
+            self.running_workers -= 1
+            last = self.running_workers == 0
+            if last:
+                self.state = "finished"
+        if last and self.on_finished is not None:
+            self.on_finished(self.error)
+
+    def _context(self, plan: ExecutionPlan, vertex: VertexPlan, index: int) -> ProcessorContext:
+        return ProcessorContext(
+            vertex=vertex.vertex.name,
+            member=self.member,
+            member_count=vertex.member_count,  # 1 for a vertex that runs on member 0 only, so that `parallelism` is 1
+            local_index=index - vertex.indices_on(self.member).start,
+            local_parallelism=vertex.local_parallelism,
+            partition_count=self.partition_count,
+            guarantee=self.guarantee,
+            job=self.job,
+            execution_id=self.execution_id,
+            now_us=self.now_us,
+            connected_ports=frozenset(edge.edge.source_port for edge in plan.outbound(vertex.vertex.name)),
+            deliver=self.deliver,
+        )
+
+    def _inbound(self, plan: ExecutionPlan, name: str, index: int) -> Inbound | None:
+        edges = []
+        for edge in plan.inbound(name):
+            queues = []
+            for upstream in edge.upstreams(index):
+                channel = ChannelId(edge.index, upstream, index)
+                peer = edge.source.member_of(upstream)
+                receiver: ReceivingEnd | SpscQueue
+                if peer == self.member:
+                    receiver = self.queues[channel] = SpscQueue(edge.edge.queue_items, self.budget)
+                else:
+                    receiver = self._transport(edge).receiver(peer, channel, edge.edge.schema, edge.edge.queue_items)
+                queues.append(InboundQueue(receiver.poll, f"{edge.edge.source}-{upstream}"))
+            edges.append(InboundEdge(edge.edge.ordinal, edge.edge.priority, queues))
+        return Inbound(f"{name}-{index}", edges) if edges else None
+
+    def _outbox(self, plan: ExecutionPlan, name: str, index: int) -> Outbox:
+        edges = []
+        for edge in plan.outbound(name):
+            targets = []
+            for downstream in edge.downstreams(index):
+                channel = ChannelId(edge.index, index, downstream)
+                peer = edge.destination.member_of(downstream)
+                if peer == self.member:
+                    offer: Offer = self.queues[channel].offer
+                else:
+                    offer = sized_offer(
+                        self._transport(edge).sender(peer, channel, edge.edge.schema, edge.edge.queue_items)
+                    )
+                targets.append(Target(peer, downstream, offer))
+            edges.append((edge.edge.source_port, self._outbound_edge(edge, targets)))
+        return Outbox(edges)
+
+    def _outbound_edge(self, plan: EdgePlan, targets: list[Target]) -> OutboundEdge:
+        routing = plan.edge.routing
+        measured = self.budget is not None
+        kind = routing.kind
+        if kind is RoutingKind.BROADCAST:
+            return BroadcastEdge(targets, measured)
+        if kind is RoutingKind.FANOUT:
+            return FanoutEdge(targets, measured)
+        if kind is RoutingKind.ALL_TO_ONE:
+            return SingleTargetEdge(targets, measured, 0)
+        if kind is RoutingKind.PARTITIONED:
+            destination = plan.destination
+            if plan.crosses_members:
+                owners = partition_owners(self.partition_count, destination.member_count, destination.local_parallelism)
+            else:
+                owners = local_partition_owners(self.partition_count, destination.local_parallelism)
+            if len(targets) == 1 or not routing.keys:  # no keys: one global partition, 0
+                return SingleTargetEdge(targets, measured, 0 if len(targets) == 1 else int(owners[0]))
+            return PartitionedEdge(
+                targets, measured, Splitter(plan.edge.schema, routing.keys, owners, len(targets))
+            )
+        return RoundRobinEdge(targets, measured)
+
+    def _transport(self, edge: EdgePlan) -> Transport:
+        if self.transport is None:
+            raise ProtocolError(
+                f"edge {edge.edge.source!r} -> {edge.edge.destination!r} crosses {self.member_count} members, "
+                "but there is no transport"
+            )
+        return self.transport
+
+    def _assign(self, plan: ExecutionPlan) -> None:
+        """Give each blocking tasklet a thread, and the others to the workers: processor i of a vertex to worker i."""
+        shares: list[list[ProcessorTasklet]] = [[] for _ in range(self.worker_count)]
+        names = [f"worker-{number}" for number in range(self.worker_count)]
+        for tasklet in self.tasklets:
+            context = tasklet.context
+            if not tasklet.cooperative:
+                shares.append([tasklet])
+                names.append(tasklet.name)
+            elif context.local_parallelism >= self.worker_count:
+                shares[context.local_index % self.worker_count].append(tasklet)
+            else:
+                min(shares[: self.worker_count], key=len).append(tasklet)
+        assignments = {tasklet.name: Assignment(tasklet) for tasklet in self.tasklets}
+        worker_of: dict[str, Worker] = {}
+        for name, share in zip(names, shares, strict=True):
+            if share:
+                worker = Worker(
+                    f"jetfast-{self.job}-{self.member}-{name}",
+                    [assignments[tasklet.name] for tasklet in share],
+                    on_error=self._stop,
+                    stop_reason=lambda: self.error,
+                    on_end=self._worker_ended,
+                )
+                self.workers.append(worker)
+                worker_of.update((tasklet.name, worker) for tasklet in share)
+        for channel in self.queues:
+            edge = plan.edges[channel.edge].edge
+            source, destination = f"{edge.source}-{channel.upstream}", f"{edge.destination}-{channel.downstream}"
+            for name, other in ((source, destination), (destination, source)):
+                parker = worker_of[other].parker
+                if worker_of[other] is not worker_of[name] and parker not in assignments[name].neighbours:
+                    assignments[name].neighbours.append(parker)
+
+
+def sized_offer(end: SendingEnd) -> Offer:
+    """`end.offer` with the signature of SpscQueue.offer: what is under way to a peer is bounded by items, not bytes."""
+    offer = end.offer
+
+    def offer_sized(item: Item, nbytes: int) -> bool:
+        return offer(item)
+
+    return offer_sized

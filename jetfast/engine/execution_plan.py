@@ -1,0 +1,112 @@
+"""Who feeds whom: processors and channels of every vertex and edge, from the Dag and the sizes alone.
+
+Each member computes the same plan, so that nothing about channels needs to be sent. Processors of a vertex are numbered over the whole
+cluster, in [0, total); those of member m are m * local .. (m + 1) * local - 1.
+"""
+
+from dataclasses import dataclass
+
+from jetfast.core.dag import Dag, Edge, Vertex
+from jetfast.core.routing import RoutingKind
+from jetfast.errors import JobDefinitionError
+
+
+@dataclass(frozen=True)
+class VertexPlan:
+    """The processors of one vertex."""
+
+    vertex: Vertex
+    member_count: int
+    """Members that run it: all, or 1 (member 0) for `total_parallelism_one`."""
+    local_parallelism: int
+
+    @property
+    def total(self) -> int:
+        """Number of processors in the cluster."""
+        return self.member_count * self.local_parallelism
+
+    def indices_on(self, member: int) -> range:
+        """Indices of the processors on a member; empty if it runs none."""
+        if member >= self.member_count:
+            return range(0)
+        return range(member * self.local_parallelism, (member + 1) * self.local_parallelism)
+
+    def member_of(self, index: int) -> int:
+        """The member that runs a processor."""
+        return index // self.local_parallelism
+
+
+@dataclass(frozen=True)
+class EdgePlan:
+    """The channels of one edge: one for each pair of an upstream and a downstream processor that it connects."""
+
+    index: int
+    """Index of the edge in the Dag: part of each ChannelId."""
+    edge: Edge
+    source: VertexPlan
+    destination: VertexPlan
+
+    @property
+    def crosses_members(self) -> bool:
+        """May rows leave their member?"""
+        return self.edge.distributed and self.edge.routing.kind is not RoutingKind.ISOLATED
+
+    def downstreams(self, upstream: int) -> list[int]:
+        """Processors of the destination that processor `upstream` of the source feeds, ascending."""
+        if self.crosses_members:
+            return list(range(self.destination.total))
+        return self._connected(upstream, self.source, self.destination)
+
+    def upstreams(self, downstream: int) -> list[int]:
+        """Processors of the source that feed processor `downstream` of the destination, ascending."""
+        if self.crosses_members:
+            return list(range(self.source.total))
+        return self._connected(downstream, self.destination, self.source)
+
+    def _connected(self, index: int, here: VertexPlan, there: VertexPlan) -> list[int]:
+        member = here.member_of(index)
+        others = there.indices_on(member)
+        if self.edge.routing.kind is not RoutingKind.ISOLATED or not others:
+            return list(others)
+        # Upstream u feeds downstream d iff d mod U = u mod D, which is the same read from either side.
+        local = index - here.indices_on(member).start
+        return [other for other in others if (other - others.start) % len(here.indices_on(member)) == local % len(others)]
+
+
+@dataclass(frozen=True)
+class ExecutionPlan:
+    """All vertices in topological order, and all edges by their index in the Dag."""
+
+    vertices: dict[str, VertexPlan]
+    edges: list[EdgePlan]
+
+    def inbound(self, vertex: str) -> list[EdgePlan]:
+        """Edges into a vertex, by ordinal."""
+        return sorted((e for e in self.edges if e.edge.destination == vertex), key=lambda e: e.edge.ordinal)
+
+    def outbound(self, vertex: str) -> list[EdgePlan]:
+        """Edges out of a vertex, by port, then in the order they were added."""
+        return sorted((e for e in self.edges if e.edge.source == vertex), key=lambda e: e.edge.source_port)
+
+
+def make_execution_plan(dag: Dag, member_count: int, workers: int) -> ExecutionPlan:
+    """Return the plan of a Dag on `member_count` members of `workers` workers each; JobDefinitionError if it cannot run so."""
+    if member_count < 1 or workers < 1:
+        raise JobDefinitionError(f"a job needs one member and one worker at least, got {member_count} and {workers}")
+    vertices = {}
+    for vertex in dag.topological_order():
+        parallelism = 1 if vertex.total_parallelism_one else vertex.parallelism or workers
+        if parallelism < 1:
+            raise JobDefinitionError(f"step {vertex.name!r}: parallelism must be at least 1, got {parallelism}")
+        members = 1 if vertex.total_parallelism_one else member_count
+        vertices[vertex.name] = VertexPlan(vertex, members, parallelism)
+    edges = [
+        EdgePlan(index, edge, vertices[edge.source], vertices[edge.destination]) for index, edge in enumerate(dag.edges)
+    ]
+    for plan in edges:
+        if plan.destination.member_count < plan.source.member_count and not plan.crosses_members:
+            raise JobDefinitionError(
+                f"edge {plan.edge.source!r} -> {plan.edge.destination!r} must be distributed (and not isolated): "
+                f"{plan.edge.destination!r} runs on member 0 only, {plan.edge.source!r} on {plan.source.member_count}"
+            )
+    return ExecutionPlan(vertices, edges)

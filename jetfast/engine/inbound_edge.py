@@ -1,0 +1,236 @@
+"""Reads the queues that lead into one processor, and makes one order of events out of them.
+
+Queues are numbered over all edges of the processor. One drain takes items of one queue; a watermark is the last thing that
+leaves it. Watermarks are coalesced twice: over the queues of an edge, then over the edges. Of the edges only those of the lowest
+priority number that is not done yet are read.
+
+What `poll` returns, in the order in which the processor must see it:
+
+    Batch                rows; `ordinal` says from which edge
+    int                  a coalesced watermark (microseconds)
+    IDLE, ACTIVE         all inputs have turned idle; one woke
+    EdgeDone(ordinal)    the edge is exhausted; comes before a watermark that its end sets free, because what the processor
+                         still holds of that edge must not become late
+    DONE                 all edges are exhausted; nothing follows
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from jetfast.core.batch import Batch
+from jetfast.core.items import ACTIVE, DONE, IDLE, Watermark
+from jetfast.errors import ProtocolError
+from jetfast.kernels.watermarks import WatermarkCoalescer
+from jetfast.types import Signal
+
+
+class EdgeDone(NamedTuple):
+    """The inbound edge `ordinal` is exhausted."""
+
+    ordinal: int
+
+
+Event = Batch | int | Signal | EdgeDone
+
+
+class InboundQueue:
+    """One queue: where it comes from, and how to take the next item."""
+
+    __slots__ = ("edge", "idle", "index_in_edge", "number", "ordinal", "poll", "upstream")
+
+    def __init__(self, poll: Callable[[], Any], upstream: str) -> None:
+        self.poll = poll
+        self.upstream = upstream
+        """The processor that feeds it, for messages."""
+        self.idle = False
+        self.number = 0
+        self.index_in_edge = 0
+        self.ordinal = 0
+        self.edge: InboundEdge
+
+
+class InboundEdge:
+    """The queues of one edge, and the watermark that they have in common."""
+
+    __slots__ = ("coalescer", "live_count", "ordinal", "position", "priority", "queues")
+
+    def __init__(self, ordinal: int, priority: int, queues: Sequence[InboundQueue]) -> None:
+        self.ordinal = ordinal
+        self.priority = priority
+        self.queues = queues
+        self.position = 0
+        self.live_count = len(queues)
+        self.coalescer = WatermarkCoalescer(max(1, len(queues)))
+        for index, queue in enumerate(queues):
+            queue.index_in_edge = index
+            queue.ordinal = ordinal
+            queue.edge = self
+
+
+class Inbound:
+    """All inbound edges of one processor. Used by the thread of its tasklet only.
+
+    Parameters
+    ----------
+    vertex : name of the step, for messages
+    edges : one or more, by ordinal; an edge may have no queue (its upstream runs on other members only)
+    """
+
+    __slots__ = (
+        "coalescer",
+        "cursor",
+        "edges",
+        "events",
+        "live_edges",
+        "ordinal",
+        "queues",
+        "readable",
+        "single_edge",
+        "vertex",
+        "waiting_groups",
+    )
+
+    def __init__(self, vertex: str, edges: Sequence[InboundEdge]) -> None:
+        self.vertex = vertex
+        self.edges = edges
+        self.ordinal = 0
+        """Edge of the batch that `poll` returned last."""
+        self.events: deque[Any] = deque()
+        self.queues = [queue for edge in edges for queue in edge.queues]
+        for number, queue in enumerate(self.queues):
+            queue.number = number
+        self.coalescer = WatermarkCoalescer(len(edges))
+        self.single_edge = len(edges) == 1
+        self.live_edges = len(edges)
+        self.cursor = 0
+        self.readable: list[InboundQueue] = []
+        self.waiting_groups = [
+            [edge for edge in edges if edge.priority == priority]
+            for priority in sorted({edge.priority for edge in edges}, reverse=True)
+        ]
+        for position, edge in enumerate(edges):
+            edge.position = position
+        self.read_next_group()
+
+    @property
+    def watermark(self) -> int:
+        """The last watermark handed on; MIN_TIME before the first."""
+        return (self.edges[0].coalescer if self.single_edge else self.coalescer).watermark
+
+    @property
+    def idle(self) -> bool:
+        """Are all inputs that are not done idle?"""
+        return (self.edges[0].coalescer if self.single_edge else self.coalescer).idle
+
+    def poll(self) -> Any:
+        """The next event, or None if there is nothing now."""
+        events = self.events
+        if events:
+            return events.popleft()
+        while True:
+            taken = False
+            for _ in range(len(self.readable)):
+                readable = self.readable
+                cursor = self.cursor
+                if cursor >= len(readable):
+                    cursor = 0
+                queue = readable[cursor]
+                self.cursor = cursor + 1
+                item = queue.poll()
+                if item is None:
+                    continue
+                taken = True
+                if type(item) is Batch:
+                    self.ordinal = queue.ordinal
+                    if queue.idle:
+                        self.wake(queue)
+                        if events:
+                            events.append(item)
+                            return events.popleft()
+                    return item
+                self.take_control(queue, item)
+                if events:
+                    return events.popleft()
+                if not self.readable:
+                    return None
+            if not taken:
+                return None
+
+    def wake(self, queue: InboundQueue) -> None:
+        """Rows have come on a queue that was idle."""
+        queue.idle = False
+        self.forward(queue.edge, queue.edge.coalescer.observe_rows(queue.index_in_edge))
+
+    def take_control(self, queue: InboundQueue, item: Any) -> None:
+        """Work one control item of a queue into the events."""
+        edge = queue.edge
+        coalescer = edge.coalescer
+        try:
+            if type(item) is Watermark:
+                queue.idle = False
+                self.forward(edge, coalescer.observe_watermark(queue.index_in_edge, item.value))
+            elif item is DONE:
+                self.take_done(queue)
+            elif item is IDLE:
+                queue.idle = True
+                self.forward(edge, coalescer.observe_idle(queue.index_in_edge))
+            elif item is ACTIVE:
+                queue.idle = False
+                self.forward(edge, coalescer.observe_active(queue.index_in_edge))
+            else:
+                raise ValueError(f"expected rows or a control item, got {type(item).__name__}")
+        except ValueError as error:
+            raise ProtocolError(
+                f"step {self.vertex!r}, inbound edge {queue.ordinal}, from {queue.upstream}: {error}"
+            ) from error
+
+    def forward(self, edge: InboundEdge, forwarded: tuple[int | Signal, ...]) -> None:
+        """Hand what an edge forwards to the second level."""
+        if not forwarded:
+            return
+        if self.single_edge:
+            self.events.extend(forwarded)
+            return
+        for item in forwarded:
+            if item is IDLE:
+                self.events.extend(self.coalescer.observe_idle(edge.position))
+            elif item is ACTIVE:
+                self.events.extend(self.coalescer.observe_active(edge.position))
+            else:
+                assert isinstance(item, int)
+                self.events.extend(self.coalescer.observe_watermark(edge.position, item))
+
+    def take_done(self, queue: InboundQueue) -> None:
+        """A queue has ended; perhaps its edge with it, and all input."""
+        edge = queue.edge
+        forwarded = edge.coalescer.observe_done(queue.index_in_edge)
+        self.readable = [other for other in self.readable if other is not queue]
+        edge.live_count -= 1
+        if edge.live_count == 0:
+            self.events.append(EdgeDone(edge.ordinal))
+        self.forward(edge, forwarded)
+        if edge.live_count == 0:
+            self.finish_edge(edge)
+
+    def finish_edge(self, edge: InboundEdge) -> None:
+        """An edge has ended: it holds no watermark back any more, and edges of lower priority may be read."""
+        if not self.single_edge:
+            self.events.extend(self.coalescer.observe_done(edge.position))
+        self.live_edges -= 1
+        if self.live_edges == 0:
+            self.events.append(DONE)
+        elif not self.readable:
+            self.read_next_group()
+
+    def read_next_group(self) -> None:
+        """Begin to read the edges of the next priority."""
+        if not self.waiting_groups:
+            return
+        group = self.waiting_groups.pop()
+        self.readable = [queue for edge in group for queue in edge.queues]
+        self.cursor = 0
+        for edge in group:
+            if not edge.queues:
+                self.events.append(EdgeDone(edge.ordinal))
+                self.finish_edge(edge)

@@ -1,0 +1,271 @@
+"""Drives one processor: takes events in, pulls its output, sends it on.
+
+One step, in this order, each part only when the one before it has finished:
+
+    send what had no room -> pull the rest of the pending output -> send the control item that follows it -> take the next event
+
+So a watermark leaves after all that the rows before it gave, and nothing else of the processor is called while an output of it is
+half taken. Idle: whoever has sent IDLE and wakes sends ACTIVE first; whoever emits rows while asleep sends IDLE again after them.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from jetfast.core.batch import Batch
+from jetfast.core.items import ACTIVE, DONE, IDLE, ControlItem, Emit, Watermark
+from jetfast.core.processor import Processor, ProcessorContext, SourceProcessor
+from jetfast.engine.inbound_edge import EdgeDone, Inbound
+from jetfast.engine.outbound_edge import Outbox
+from jetfast.errors import JobFailedError, ProtocolError, RestartableError
+from jetfast.types import MIN_TIME
+
+STEPS_PER_CALL = 8
+"""Events that a cooperative tasklet takes in before others of its worker have their turn."""
+
+
+class ProcessorTasklet:
+    """The tasklet of one processor; `inbound` is None for a source.
+
+    Counters (`rows_in`, `batches_out`, ...) are written by its thread only and may be read by any.
+    """
+
+    __slots__ = (
+        "asleep",
+        "batches_in",
+        "batches_out",
+        "closed",
+        "context",
+        "cooperative",
+        "done_sent",
+        "emitted",
+        "finished",
+        "follow",
+        "inbound",
+        "name",
+        "outbox",
+        "output",
+        "processor",
+        "rows_in",
+        "rows_out",
+        "source",
+        "steps_per_call",
+        "watermark_out",
+    )
+
+    def __init__(
+        self, processor: Processor, context: ProcessorContext, inbound: Inbound | None, outbox: Outbox
+    ) -> None:
+        if inbound is None and not isinstance(processor, SourceProcessor):
+            raise ProtocolError(f"step {context.vertex!r} has no input, but {type(processor).__name__} is no source")
+        self.processor = processor
+        self.context = context
+        self.inbound = inbound
+        self.source = processor if inbound is None and isinstance(processor, SourceProcessor) else None
+        self.outbox = outbox
+        self.name = f"{context.vertex}-{context.index}"
+        self.cooperative = processor.cooperative
+        # A processor that blocks must be asked between any two inputs whether it was cancelled.
+        self.steps_per_call = STEPS_PER_CALL if processor.cooperative else 1
+        self.output: Iterator[Any] | None = None
+        self.follow: ControlItem | None = None
+        """Leaves when the pending output has left."""
+        self.asleep = False
+        """IDLE was sent, and no ACTIVE after it."""
+        self.emitted = False
+        """Rows were emitted since the last event was taken."""
+        self.done_sent = False
+        self.finished = False
+        self.closed = False
+        self.rows_in = self.batches_in = self.rows_out = self.batches_out = 0
+        self.watermark_out = MIN_TIME
+
+    def open(self) -> None:
+        """Open the processor, on the thread that will call it."""
+        try:
+            self.processor.open(self.context)
+        except Exception as error:
+            raise self.explain(error, "when it was opened") from error
+
+    def close(self, error: BaseException | None) -> None:
+        """Close the processor, once."""
+        if self.closed:
+            return
+        self.closed = True
+        self.output = None
+        try:
+            self.processor.close(error)
+        except Exception as problem:
+            raise self.explain(problem, "when it was closed") from problem
+
+    def call(self) -> bool:
+        """Take a few steps; False if there was nothing to take in, or no room for what is pending."""
+        try:
+            return self.step()
+        except (RestartableError, ProtocolError):
+            raise
+        except Exception as error:
+            raise self.explain(error) from error
+
+    def explain(self, error: Exception, when: str = "") -> Exception:
+        """The error that names the step, the member and the processor; errors that are not the user's stay as they are."""
+        if isinstance(error, RestartableError | ProtocolError):
+            return error
+        context = self.context
+        what = str(error) if isinstance(error, JobFailedError) else f"{type(error).__name__}: {error}"
+        return JobFailedError(
+            f"step {context.vertex!r} failed{' ' + when if when else ''} on member {context.member}, "
+            f"processor {context.index} of {context.parallelism}: {what}"
+        )
+
+    def step(self) -> bool:
+        outbox = self.outbox
+        if outbox.blocked and not outbox.resume():
+            return False
+        progress = False
+        for _ in range(self.steps_per_call):
+            if self.output is not None:
+                if not self.pull():
+                    return True
+                progress = True
+            if self.follow is not None and not self.send_follow():
+                return True
+            if self.done_sent:
+                self.finished = True
+                return True
+            self.emitted = False
+            if self.source is not None:
+                if not self.poll_source(self.source):
+                    return progress
+            elif not self.take_event():
+                return progress
+            progress = True
+        return True
+
+    def pull(self) -> bool:
+        """Pull and send the pending output until it ends; False when there is no room."""
+        output = self.output
+        assert output is not None
+        outbox = self.outbox
+        for item in output:
+            if self.asleep and self.source is not None and item is not ACTIVE and item is not IDLE:
+                self.asleep = False
+                if not outbox.broadcast(ACTIVE):
+                    self.output = chain((item,), output)  # the item must not overtake it
+                    return False
+            if type(item) is Batch:
+                rows = item.row_count
+                if rows:
+                    self.batches_out += 1
+                    self.rows_out += rows
+                    self.emitted = True
+                    if not outbox.send(item):
+                        return False
+            elif not self.send_other(item):
+                return False
+        self.output = None
+        return True
+
+    def send_other(self, item: Any) -> bool:
+        """Send an output that is not a batch for the main port."""
+        outbox = self.outbox
+        if type(item) is Emit:
+            rows = item.batch.row_count
+            if rows == 0:
+                return True
+            self.batches_out += 1
+            self.rows_out += rows
+            self.emitted = True
+            return outbox.send_to(item.port, item.batch)
+        if type(item) is Watermark:
+            if self.inbound is not None and self.inbound.watermark != MIN_TIME:
+                raise JobFailedError(
+                    "it makes watermarks, and receives others; only one step on a path may make them "
+                    "(declare event time once, behind the source or here)"
+                )
+            self.watermark_out = item.value
+            return outbox.broadcast(item)
+        if item is IDLE or item is ACTIVE:
+            if self.asleep == (item is IDLE):
+                return True
+            self.asleep = item is IDLE
+            return outbox.broadcast(item)
+        raise TypeError(f"{type(self.processor).__name__} yielded {type(item).__name__}, which is no output")
+
+    def send_follow(self) -> bool:
+        """Send the control item that comes after the pending output; False when there is no room."""
+        item = self.follow
+        assert item is not None
+        self.follow = None
+        if type(item) is Watermark:
+            self.watermark_out = item.value
+        elif item is IDLE:
+            self.asleep = True
+        elif item is ACTIVE:
+            self.asleep = False
+        else:
+            self.done_sent = True
+        return self.outbox.broadcast(item)
+
+    def poll_source(self, source: SourceProcessor) -> bool:
+        """Ask a source for rows; False if it has nothing at present."""
+        output = source.poll()
+        if output is None:
+            self.output = iter(self.processor.complete() or ())
+            self.follow = DONE
+            return True
+        if not output:
+            return False
+        # A generator tells only when it is pulled whether it has anything: an empty one must not keep the worker awake.
+        output = iter(output)
+        for first in output:
+            self.output = chain((first,), output)
+            return True
+        return False
+
+    def take_event(self) -> bool:
+        """Give the processor its next event; False if there is none."""
+        inbound = self.inbound
+        assert inbound is not None
+        event = inbound.poll()
+        if event is None:
+            return False
+        processor = self.processor
+        output: Iterable[Any] | None
+        if type(event) is Batch:
+            self.batches_in += 1
+            self.rows_in += event.row_count
+            output = processor.process(inbound.ordinal, event)
+        elif type(event) is int:
+            output = processor.process_watermark(event)
+            if processor.forwards_watermark:
+                self.follow = Watermark(event)
+        elif event is IDLE:
+            output = processor.process_idle()
+            self.follow = IDLE
+        elif event is ACTIVE:
+            output = None
+            if self.asleep:
+                self.follow = ACTIVE
+        elif type(event) is EdgeDone:
+            output = processor.complete_edge(event.ordinal)
+            if self.asleep:
+                output = self.idle_again(output)
+        else:
+            output = processor.complete()
+            self.follow = DONE
+        if output:
+            self.output = iter(output)
+        return True
+
+    def idle_again(self, output: Iterable[Any] | None) -> Iterator[Any]:
+        """Rows that leave while all inputs are idle wake who reads them: send them to sleep again afterwards."""
+        yield from output or ()
+        if self.emitted:
+            self.follow = IDLE
+
+    @property
+    def watermark_us(self) -> int | None:
+        """How far event time has come here; None before the first watermark."""
+        watermark = self.watermark_out if self.inbound is None else self.inbound.watermark
+        return None if watermark == MIN_TIME else watermark

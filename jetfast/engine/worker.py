@@ -1,0 +1,113 @@
+"""A thread that calls its tasklets in turn, and sleeps while none of them has anything to do."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from jetfast.engine.tasklet import Tasklet
+
+PARK_SECONDS_MIN = 0.000_05
+PARK_SECONDS_MAX = 0.001
+"""A worker looks at least this often, for what it is not told of: items from other members, clocks of sources."""
+
+
+class Parker:
+    """Lets one thread sleep until another wakes it or time is up. A wake-up may be missed: then time ends the sleep."""
+
+    __slots__ = ("_lock", "parked")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self.parked = False
+
+    def park(self, seconds: float) -> None:
+        """Sleep. Only the owner calls this."""
+        self.parked = True
+        self._lock.acquire(timeout=seconds)
+        self.parked = False
+
+    def unpark(self) -> None:
+        """Wake the owner. Any thread."""
+        self.parked = False
+        try:
+            self._lock.release()
+        except RuntimeError:  # somebody else has just woken it
+            return
+
+
+@dataclass
+class Assignment:
+    """A tasklet, and the sleepers to wake when it has done something: those who read from it, and who wait for room."""
+
+    tasklet: Tasklet
+    neighbours: list[Parker] = field(default_factory=list)
+
+
+class Worker:
+    """Runs tasklets on one thread until all have finished, one fails, or it is told to stop.
+
+    Parameters
+    ----------
+    name : of the thread
+    on_error : called with the first error of each tasklet that fails, from this thread
+    stop_reason : asked between calls; an error means: stop, and close the tasklets with it
+    on_end : called last, from this thread, when all its tasklets are closed
+    """
+
+    def __init__(
+        self,
+        name: str,
+        assignments: Sequence[Assignment],
+        *,
+        on_error: Callable[[BaseException], None],
+        stop_reason: Callable[[], BaseException | None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self.assignments = list(assignments)
+        self.on_error = on_error
+        self.stop_reason = stop_reason
+        self.on_end = on_end
+        self.parker = Parker()
+        self.thread = threading.Thread(target=self.run, name=name, daemon=True)
+
+    def run(self) -> None:
+        running = list(self.assignments)
+        try:
+            for assignment in running:
+                if self.stop_reason() is None:
+                    assignment.tasklet.open()
+            self.loop(running)
+        except BaseException as error:
+            self.on_error(error)
+        finally:
+            for assignment in running:
+                try:
+                    assignment.tasklet.close(self.stop_reason())
+                except BaseException as error:
+                    self.on_error(error)
+            self.on_end()
+
+    def loop(self, running: list[Assignment]) -> None:
+        """Call the tasklets; those that finish are closed and taken off the list."""
+        park_seconds = PARK_SECONDS_MIN
+        while running and self.stop_reason() is None:
+            progress = False
+            finished = False
+            for assignment in running:
+                tasklet = assignment.tasklet
+                if tasklet.call():
+                    progress = True
+                    for parker in assignment.neighbours:
+                        if parker.parked:
+                            parker.unpark()
+                    if tasklet.finished:
+                        finished = True
+                        tasklet.close(None)
+            if finished:
+                running[:] = [assignment for assignment in running if not assignment.tasklet.finished]
+            if progress:
+                park_seconds = PARK_SECONDS_MIN
+            else:
+                self.parker.park(park_seconds)
+                park_seconds = min(PARK_SECONDS_MAX, park_seconds * 2)
