@@ -45,9 +45,9 @@ class Execution:
 
         open -> start -> (runs) -> on_finished -> join          or, at any time: cancel -> join
 
-    `open` on every member comes before `start` on any: a receiver must be there before somebody sends. Every processor that
-    was made is closed exactly once, whatever happens. The transport stays open: whoever made it closes it, once all members
-    have finished.
+    `open` on every member comes before `start` on any: a receiver must be there before somebody sends. Every
+    processor that was made is closed exactly once, whatever happens. The transport stays open: whoever made it closes
+    it, once all members have finished.
 
     Parameters
     ----------
@@ -127,8 +127,8 @@ class Execution:
     def start(self, on_finished: Callable[[BaseException | None], None]) -> None:
         """Start the threads.
 
-        `on_finished` is called once, from the last thread that ends, when every processor has been closed: with None if all
-        came to their end, else with the first error (JobCancelledError after `cancel`).
+        `on_finished` is called once, from the last thread that ends, when every processor has been closed: with None
+        if all came to their end, else with the first error (JobCancelledError after `cancel`).
         """
         with self.lock:
             if self.state != "open":
@@ -157,7 +157,7 @@ class Execution:
             self._stop(reason)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until all threads are gone, at most `timeout` seconds; True if they are. Not counted: the calling thread."""
+        """Wait until all threads but the calling one are gone, at most `timeout` seconds; True if they are."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for worker in self.workers:
             thread = worker.thread
@@ -252,9 +252,7 @@ class Execution:
                 owners = local_partition_owners(self.partition_count, destination.local_parallelism)
             if len(targets) == 1 or not routing.keys:  # no keys: one global partition, 0
                 return SingleTargetEdge(targets, measured, 0 if len(targets) == 1 else int(owners[0]))
-            return PartitionedEdge(
-                targets, measured, Splitter(plan.edge.schema, routing.keys, owners, len(targets))
-            )
+            return PartitionedEdge(targets, measured, Splitter(plan.edge.schema, routing.keys, owners, len(targets)))
         return RoundRobinEdge(targets, measured)
 
     def _transport(self, edge: EdgePlan) -> Transport:

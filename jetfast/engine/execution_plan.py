@@ -1,7 +1,7 @@
 """Who feeds whom: processors and channels of every vertex and edge, from the Dag and the sizes alone.
 
-Each member computes the same plan, so that nothing about channels needs to be sent. Processors of a vertex are numbered over the whole
-cluster, in [0, total); those of member m are m * local .. (m + 1) * local - 1.
+Each member computes the same plan, so that nothing about channels needs to be sent. Processors of a vertex are
+numbered over the whole cluster, in [0, total); those of member m are m * local .. (m + 1) * local - 1.
 """
 
 from dataclasses import dataclass
@@ -70,7 +70,8 @@ class EdgePlan:
             return list(others)
         # Upstream u feeds downstream d iff d mod U = u mod D, which is the same read from either side.
         local = index - here.indices_on(member).start
-        return [other for other in others if (other - others.start) % len(here.indices_on(member)) == local % len(others)]
+        count = len(here.indices_on(member))
+        return [other for other in others if (other - others.start) % count == local % len(others)]
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class ExecutionPlan:
 
 
 def make_execution_plan(dag: Dag, member_count: int, workers: int) -> ExecutionPlan:
-    """Return the plan of a Dag on `member_count` members of `workers` workers each; JobDefinitionError if it cannot run so."""
+    """Return the plan of a Dag on `member_count` members of `workers` workers; JobDefinitionError if there is none."""
     if member_count < 1 or workers < 1:
         raise JobDefinitionError(f"a job needs one member and one worker at least, got {member_count} and {workers}")
     vertices = {}

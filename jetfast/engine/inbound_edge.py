@@ -1,15 +1,16 @@
 """Reads the queues that lead into one processor, and makes one order of events out of them.
 
-Queues are numbered over all edges of the processor. One drain takes items of one queue; a watermark is the last thing that
-leaves it. Watermarks are coalesced twice: over the queues of an edge, then over the edges. Of the edges only those of the lowest
-priority number that is not done yet are read.
+Queues are numbered over all edges of the processor. One drain takes items of one queue; a watermark is the last thing
+that leaves it. Watermarks are coalesced twice: over the queues of an edge, then over the edges. Of the edges only
+those of the lowest priority number that is not done yet are read.
 
 What `poll` returns, in the order in which the processor must see it:
 
     Batch                rows; `ordinal` says from which edge
     int                  a coalesced watermark (microseconds)
     IDLE, ACTIVE         all inputs have turned idle; one woke
-    EdgeDone(ordinal)    the edge is exhausted; comes before a watermark that its end sets free, because what the processor
+    EdgeDone(ordinal)    the edge is exhausted; comes before a watermark that its end sets free, because what the
+    processor
                          still holds of that edge must not become late
     DONE                 all edges are exhausted; nothing follows
 """

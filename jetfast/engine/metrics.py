@@ -6,8 +6,8 @@
          "rows_in", "rows_out", "batches_in", "batches_out": int,
          "queued_items": int, "queue_capacity": int,   in the queues of this member that lead into the vertex
          "watermark_us": int | None,              the least over its processors that have not finished; None: none yet
-         "idle": bool,                            all its processors are idle
-         "counters": {name: int},                 ProcessorContext.counters, summed
+         "idle_processors": int,                  those whose inputs are all idle
+         ... and ProcessorContext.counters, summed by name ("late_rows", ...)
      }},
      "peers": [{"peer", "rows_sent", "rows_received", "bytes_sent", "bytes_received": int}],
      "queued_bytes": int, "memory_limit": int | None}
@@ -64,6 +64,6 @@ def vertex_metrics(tasklets: list["ProcessorTasklet"]) -> dict[str, Any]:
         "queued_items": 0,
         "queue_capacity": 0,
         "watermark_us": min(reached) if reached and len(reached) == len(watermarks) else None,
-        "idle": bool(tasklets) and all(tasklet.asleep for tasklet in live),
-        "counters": counters,
+        "idle_processors": sum(tasklet.asleep for tasklet in live),
+        **counters,
     }

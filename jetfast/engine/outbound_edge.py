@@ -1,7 +1,8 @@
 """Sends what a processor emits into the queues of one outbound edge, by the edge's routing.
 
-Nothing blocks: `send` and `broadcast` return False when some queue had no room. Then what is left is kept here, `resume` tries
-again, and nothing new may be sent before it returns True. A queue that has taken its part never gets it twice.
+Nothing blocks: `send` and `broadcast` return False when some queue had no room. Then what is left is kept here,
+`resume` tries again, and nothing new may be sent before it returns True. A queue that has taken its part never gets
+it twice.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,10 +2,12 @@
 
 One step, in this order, each part only when the one before it has finished:
 
-    send what had no room -> pull the rest of the pending output -> send the control item that follows it -> take the next event
+    send what had no room -> pull the rest of the pending output -> send the control item that follows it -> take the
+    next event
 
-So a watermark leaves after all that the rows before it gave, and nothing else of the processor is called while an output of it is
-half taken. Idle: whoever has sent IDLE and wakes sends ACTIVE first; whoever emits rows while asleep sends IDLE again after them.
+So a watermark leaves after all that the rows before it gave, and nothing else of the processor is called while an
+output of it is half taken. Idle: whoever has sent IDLE and wakes sends ACTIVE first; whoever emits rows while asleep
+sends IDLE again after them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -108,7 +110,7 @@ class ProcessorTasklet:
             raise self.explain(error) from error
 
     def explain(self, error: Exception, when: str = "") -> Exception:
-        """The error that names the step, the member and the processor; errors that are not the user's stay as they are."""
+        """The error that names step, member and processor; one that is not the user's stays as it is."""
         if isinstance(error, RestartableError | ProtocolError):
             return error
         context = self.context

@@ -6,8 +6,8 @@ from typing import Protocol
 class Tasklet(Protocol):
     """A piece of work that never blocks (cooperative), or that has a thread of its own.
 
-    open -> call* -> close, all on one thread. `close` is called exactly once, also after a failure and when `open` failed
-    or was never reached.
+    open -> call* -> close, all on one thread. `close` is called exactly once, also after a failure and when `open`
+    failed or was never reached.
     """
 
     name: str

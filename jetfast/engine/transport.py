@@ -1,8 +1,8 @@
 """Port: carries the items of channels from this member to its peers, in order, with back-pressure.
 
-A channel is one bounded queue between one upstream and one downstream processor. Inside a member it is an SpscQueue; between
-members it has two ends, and the sender may have at most `capacity` items under way that the receiver has not taken (credits).
-Implementations: `MemoryNetwork` (below; members in one process) and `jetfast.engine.socket_transport`.
+A channel is one bounded queue between one upstream and one downstream processor. Inside a member it is an SpscQueue;
+between members it has two ends, and the sender may have at most `capacity` items under way that the receiver has not
+taken (credits). Implementations: `MemoryNetwork` (below; members in one process) and `jetfast.engine.socket_transport`.
 """
 
 import threading
@@ -17,7 +17,7 @@ from jetfast.kernels.queues import SpscQueue
 
 
 class ChannelId(NamedTuple):
-    """Names a channel in one execution: index of the edge in the Dag, and the processors' indices in the whole cluster."""
+    """Names a channel in one execution: index of the edge in the Dag, processors by their indices in the cluster."""
 
     edge: int
     upstream: int
@@ -55,7 +55,7 @@ class Transport(Protocol):
         """Open the upstream end of a channel whose downstream processor is on member `peer`."""
 
     def receiver(self, peer: int, channel: ChannelId, schema: pa.Schema, capacity: int) -> ReceivingEnd:
-        """Open the downstream end of a channel whose upstream processor is on member `peer`. Before any sender sends."""
+        """Open the downstream end of a channel whose upstream processor is on `peer`, before any sender sends."""
 
     def statistics(self) -> list[PeerStatistics]:
         """One entry per peer."""
@@ -92,7 +92,7 @@ class _MemoryChannel:
         item = cast("Item | None", self.queue.poll())
         if item is None:
             if gone:
-                raise TransportError(f"member {self.sender} has left before it had sent everything to member {self.receiver}")
+                raise TransportError(f"member {self.sender} has left; member {self.receiver} still waits for its rows")
         elif type(item) is Batch:
             self.rows_received += item.row_count
             self.bytes_received += item.nbytes

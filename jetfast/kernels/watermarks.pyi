@@ -3,8 +3,8 @@
 from jetfast.types import Signal
 
 class WatermarkCoalescer:
-    """SEMANTICS 1.5. Each call returns what it forwards, in order (none, one or two): watermarks as int, Signal.IDLE, and
-    Signal.ACTIVE when it had forwarded idle and woke.
+    """SEMANTICS 1.5. Each call returns what it forwards, in order (none, one or two): watermarks as int, Signal.IDLE,
+    and Signal.ACTIVE when it had forwarded idle and woke.
 
     Values are int64 microseconds. O(log n) at worst per observation.
     """
