@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 from jetfast.core.batch import Batch
 from jetfast.core.items import ControlItem
-from jetfast.kernels.partitioning import Splitter
 
 Offer = Callable[[Any, int], bool]
 """Puts an item of so many bytes into a queue; False: no room now."""
+
+Split = Callable[[Batch], Sequence[Batch | None]]
+"""`Splitter.split`: one part per queue, None where it gets no row."""
 
 
 class Target(NamedTuple):
@@ -109,9 +111,9 @@ class PartitionedEdge(OutboundEdge):
 
     __slots__ = ("split",)
 
-    def __init__(self, targets: Sequence[Target], measured: bool, splitter: Splitter) -> None:
+    def __init__(self, targets: Sequence[Target], measured: bool, split: Split) -> None:
         super().__init__(targets, measured)
-        self.split = splitter.split
+        self.split = split
 
     def send(self, batch: Batch) -> bool:
         measured = self.measured

@@ -1,4 +1,4 @@
-"""Slow twins of the watermark coalescer and the barrier aligner: SEMANTICS 1.5 and 3, written as they are said there."""
+"""Slow twins of the watermark coalescer and the barrier aligner: SEMANTICS 1.5 and 3, word for word."""
 
 from jetfast.types import MIN_TIME, Signal
 

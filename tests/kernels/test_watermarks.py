@@ -117,7 +117,7 @@ def test_the_last_awake_input_that_is_done_leaves_the_idle_ones_behind():
 def test_anything_after_done_is_an_error_that_names_the_input(call):
     coalescer = WatermarkCoalescer(3)
     coalescer.observe_done(2)
-    with pytest.raises(ValueError, match="input 2: .* after it was done"):
+    with pytest.raises(ValueError, match=r"input 2: .* after it was done"):
         getattr(coalescer, call)(2)
 
 
