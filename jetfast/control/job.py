@@ -101,7 +101,15 @@ class Job:
             MemberReport(member, view.registered.pid, view.registered.host, view.metrics)
             for member, view in list(self._runner.members.items())
         ]
-        return merge_metrics(reports, self._sources, self._sinks, self._runner.seconds)
+        metrics = merge_metrics(reports, self._sources, self._sinks, self._runner.seconds)
+        metrics["total_rows"] = self._total_rows()
+        return metrics
+
+    def _total_rows(self) -> int | None:
+        """Rows that the sources will give in all, if every one of them knows."""
+        sources = (getattr(self._dag.vertices[name].supplier, "source", None) for name in self._sources)
+        totals = [getattr(source, "total_rows", None) for source in sources]
+        return sum(totals) if totals and None not in totals else None
 
     def collected(self, name: str | None = None) -> pa.Table:
         """Return the rows that a `collect` sink has handed over so far, in the order in which they came.

@@ -2,16 +2,17 @@
 
 `job.metrics` is a plain dict:
 
-    rows_read            rows that sources gave                 rows_written         rows that reached sinks
+    rows_read            by sources, rejected ones included     rows_written         rows that reached sinks
     late_rows            in no window                           partly_late_rows     missed some windows
     rejected_rows        malformed, or without a time           rows_received        crossed from member to member
     bytes_sent           by members to members, on sockets      bytes_received       the same, seen from the other end
     seconds              since submission, until the end        rows_per_second      rows_read / seconds
     watermark_us         lowest of the sources (None: none yet) peak_rss_bytes       of all processes of members
     python_share         of busy time spent in Python, if known vertices             {name: {counter: total}}
+    total_rows           that the sources will give, if known   (None: unknown)
     members              [{member, pid, host, rows_read, rows_received, bytes_sent, bytes_received, ...}]
 
-and whatever else the engine counts ("queue_bytes_peak", ...): totals of one process, added up over processes.
+and whatever else `jetfast.engine.metrics` counts for a member ("queued_bytes", ...), added up.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -22,6 +23,7 @@ WATERMARK = "watermark_us"
 _PER_PROCESS = ("peak_rss_bytes", "arena_bytes", "arena_bytes_peak")
 """Members that share a process report the same figure; it counts once."""
 _CROSSED = ("rows_sent", "rows_received", "bytes_sent", "bytes_received")
+_NO_FIGURES = {"pid", "peers", "job", "execution_id"}
 _SHARES = ("python_share",)
 """Means, weighted by nothing better than members."""
 
@@ -45,7 +47,7 @@ def merge_metrics(
         for vertex, counters in report.values.get("vertices", {}).items():
             _add(vertices.setdefault(vertex, {}), counters)
     merged: dict[str, Any] = {
-        "rows_read": _sum(vertices, "rows_out", sources),
+        "rows_read": _rows_read(vertices, sources),
         "rows_written": _sum(vertices, "rows_in", sinks),
         **{name: _sum(vertices, name) for name in ("late_rows", "partly_late_rows", "rejected_rows")},
         "seconds": seconds,
@@ -62,7 +64,7 @@ def merge_metrics(
 
 def _add_totals(merged: dict[str, Any], reports: Collection[MemberReport]) -> None:
     names = {name for report in reports for name in report.values}
-    for name in sorted(names - merged.keys() - {"pid", "peers"}):
+    for name in sorted(names - merged.keys() - _NO_FIGURES):
         values = [(r.host, r.pid, r.values[name]) for r in reports if _is_number(r.values.get(name))]
         if not values:
             continue
@@ -80,13 +82,13 @@ def _add_totals(merged: dict[str, Any], reports: Collection[MemberReport]) -> No
 def _member(report: MemberReport, sources: Collection[str]) -> dict[str, Any]:
     peers = report.values.get("peers", ())
     vertices = report.values.get("vertices", {})
-    figures = {name: value for name, value in report.values.items() if _is_number(value)}
+    figures = {name: value for name, value in report.values.items() if _is_number(value) and name not in _NO_FIGURES}
     return {
         **figures,
         "member": report.member,
         "pid": report.pid,
         "host": report.host,
-        "rows_read": _sum(vertices, "rows_out", sources),
+        "rows_read": _rows_read(vertices, sources),
         **{name: sum(peer[name] for peer in peers) for name in _CROSSED},
     }
 
@@ -103,6 +105,12 @@ def _add(total: dict[str, Any], counters: Mapping[str, Any]) -> None:
 
 def _sum(vertices: Mapping[str, Mapping[str, Any]], counter: str, among: Collection[str] | None = None) -> int:
     return sum(int(c.get(counter, 0)) for name, c in vertices.items() if among is None or name in among)
+
+
+def _rows_read(vertices: Mapping[str, Mapping[str, Any]], sources: Collection[str]) -> int:
+    """Sources count what they read, rejected rows included; for one that does not, what it gave is taken."""
+    read = (vertices[name] for name in sources if name in vertices)
+    return sum(int(counters.get("rows_read", counters.get("rows_out", 0))) for counters in read)
 
 
 def _lowest(values: Iterable[int | None]) -> int | None:

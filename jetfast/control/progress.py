@@ -55,7 +55,7 @@ class LogLines:
 
 
 class TerminalBar:
-    """A bar that rich draws; it moves without an end as long as nobody knows how many rows there are."""
+    """A bar that rich draws; it only pulses when nobody knows how many rows there will be."""
 
     interval_s = BAR_INTERVAL_S
 
@@ -79,10 +79,13 @@ class TerminalBar:
         self._bar.start()
 
     def update(self, status: str, metrics: Mapping[str, Any]) -> None:
-        partitions, done = metrics.get("source_partitions"), metrics.get("source_partitions_done")
-        if partitions:
-            self._bar.update(self._task, total=partitions, completed=done or 0)
-        self._bar.update(self._task, figures=f"{status}  {describe_progress(metrics)}", refresh=True)
+        self._bar.update(
+            self._task,
+            total=metrics.get("total_rows"),
+            completed=metrics["rows_read"],
+            figures=f"{status}  {describe_progress(metrics)}",
+            refresh=True,
+        )
 
     def finish(self, line: str) -> None:
         self._bar.stop()
@@ -111,7 +114,9 @@ def show_log_lines() -> None:
 
 def describe_progress(metrics: Mapping[str, Any]) -> str:
     """Return rows, rows/s and watermark as one short text."""
-    text = f"{metrics['rows_read']:,} rows  {metrics['rows_per_second']:,.0f} rows/s"
+    total = metrics.get("total_rows")
+    of_total = f" of {total:,}" if total else ""
+    text = f"{metrics['rows_read']:,}{of_total} rows  {metrics['rows_per_second']:,.0f} rows/s"
     watermark = format_time(metrics.get("watermark_us"))
     return f"{text}  watermark {watermark}" if watermark else text
 

@@ -28,11 +28,19 @@ class Collecting:
         self.collects = collects
 
 
+class Counted:
+    """A source that knows how many rows it has."""
+
+    total_rows = 5000
+
+
 class Supplier:
-    """A supplier as `jetfast.processors.sink.WriteSink` is."""
+    """A supplier as those of `jetfast.processors.source` and `sink` are."""
 
     def __init__(self, sink: Collecting | None = None) -> None:
-        if sink is not None:
+        if sink is None:
+            self.source = Counted()
+        else:
             self.sink = sink
 
     def __call__(self) -> Processor:
@@ -112,6 +120,7 @@ def test_wait_returns_when_the_job_has_completed() -> None:
     assert (job.name, job.id, job.guarantee) == ("job", "id", Guarantee.NONE)
     assert repr(job) == "<Job 'job' completed, none>"
     assert job.metrics["rows_read"] == 1234
+    assert job.metrics["total_rows"] == 5000
 
 
 def test_wait_raises_what_the_job_failed_with_every_time() -> None:

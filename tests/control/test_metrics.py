@@ -47,6 +47,12 @@ def test_rows_of_vertices_add_up_over_members() -> None:
     assert [(m["member"], m["pid"], m["rows_read"]) for m in metrics["members"]] == [(0, 1, 10), (1, 2, 7)]
 
 
+def test_a_source_that_counts_what_it_read_is_believed() -> None:
+    vertices = {"source": vertex(rows_read=10, rejected_rows=2, rows_out=8)}
+    metrics = merge_metrics([report(0, vertices=vertices)], ["source"], [], 1.0)
+    assert metrics["rows_read"] == metrics["members"][0]["rows_read"] == 10
+
+
 def test_figures_of_one_process_count_once_for_members_that_share_it() -> None:
     shared = [report(0, 1, peak_rss_bytes=100), report(1, 1, peak_rss_bytes=120)]
     assert merge_metrics(shared, [], [], 1.0)["peak_rss_bytes"] == 120

@@ -71,10 +71,10 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     progress = make_progress("flights", None)
     assert isinstance(progress, TerminalBar)
     progress.update("running", metrics(rows_read=1234))
-    progress.update("running", metrics(rows_read=5678, source_partitions=4, source_partitions_done=1))
+    progress.update("running", metrics(rows_read=5678, total_rows=9999))
     progress.finish("job flights completed")
     assert "1,234 rows" in terminal.getvalue()
-    assert "5,678 rows" in terminal.getvalue()
+    assert "5,678 of 9,999 rows" in terminal.getvalue()
     assert terminal.getvalue().endswith("job flights completed\n")
 
 
