@@ -8,14 +8,17 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+import jetfast as jf
 from benchmarks.measure import Cost, measure, side_by_side
 from benchmarks.peers.frames import frames_duckdb, frames_polars, frames_pyarrow
 from benchmarks.peers.partitioning import split_numpy, split_polars, split_pyarrow
 from benchmarks.suite.batches import BATCH_ROWS, DISORDER_US, SCHEMA, Events, make_events
+from benchmarks.suite.pipelines import CountingSink, sliding_pipeline
 from jetfast.core.routing import partition_owners
 from jetfast.kernels.columns import Batch
 from jetfast.kernels.partitioning import Splitter
 from jetfast.kernels.windows import WindowTable
+from jetfast.types import MAX_TIME
 
 SIZE_US = 10_000_000
 SLIDE_US = 100_000
@@ -332,4 +335,35 @@ def goal_3(options: Options) -> Iterator[Entry]:
     yield from sliding(3, 10_000, gates, options)
 
 
-GOALS: dict[int, Callable[[Options], Iterator[Entry]]] = {1: goal_1, 2: goal_2, 3: goal_3}
+# Goal 8: the whole pipeline against its kernels
+
+
+def goal_8(options: Options) -> Iterator[Entry]:
+    """Memory -> sliding windows -> sink through the public API, against the same batches and a WindowTable alone."""
+    rows = 4_000_000 if options.quick else 8_000_000
+    key_count = 10_000
+    events = make_events(rows, key_count)
+    arrow = events.record_batches()
+    batches = [Batch.from_arrow(batch) for batch in arrow]
+    watermarks = watermarks_of(events)
+    watermarks[-1] = MAX_TIME  # the end of the input flushes every open window, as in the pipeline
+
+    def submit(sink: object) -> jf.Job:
+        return jf.LocalCluster(workers=1).submit(sliding_pipeline(arrow, sink), progress=False)
+
+    collected = submit(jf.collect()).to_arrow()
+    equal = same_windows(collected.to_batches(), events, key_count, MAX_TIME)
+    del collected
+
+    def kernels() -> Cost:
+        run = SlidingRun()
+        return measure(lambda: run.feed(batches, watermarks))
+
+    costs = side_by_side(lambda: measure(lambda: submit(CountingSink()).wait()), {"kernels": kernels}, options.repeats)
+    yield entry(
+        8, "pipeline-vs-kernels", f"{key_count} keys uniform, sliding 10 s by 100 ms, 8192 rows a batch", "kernels",
+        costs["jetfast"], costs["kernels"], rows, equal, 0.7, 0.9,
+    )  # fmt: skip
+
+
+GOALS: dict[int, Callable[[Options], Iterator[Entry]]] = {1: goal_1, 2: goal_2, 3: goal_3, 8: goal_8}
