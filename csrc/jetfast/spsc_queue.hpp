@@ -87,10 +87,16 @@ class MemoryBudget {
   int64_t limit() const { return limit_; }
   int64_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
   bool exhausted() const noexcept { return used() >= limit_; }
-  void add(int64_t bytes) noexcept { used_.fetch_add(bytes, std::memory_order_relaxed); }
+  int64_t peak() const noexcept { return peak_.load(std::memory_order_relaxed); }
+  void add(int64_t bytes) noexcept {
+    const int64_t now = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    int64_t peak = peak_.load(std::memory_order_relaxed);
+    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+    }
+  }
 
  private:
-  std::atomic<int64_t> used_{0};
+  std::atomic<int64_t> used_{0}, peak_{0};
   int64_t limit_;
 };
 

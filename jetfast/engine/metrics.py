@@ -10,7 +10,7 @@
          ... and ProcessorContext.counters, summed by name ("late_rows", ...)
      }},
      "peers": [{"peer", "rows_sent", "rows_received", "bytes_sent", "bytes_received": int}],
-     "queued_bytes": int, "memory_limit": int | None}
+     "queued_bytes": int, "queued_bytes_peak": int, "memory_limit": int | None}
 
 Counters are read while others write them: each is exact for its moment, they need not fit each other.
 """
@@ -41,6 +41,7 @@ def execution_metrics(execution: "Execution") -> dict[str, Any]:
         "vertices": vertices,
         "peers": [dict(peer._asdict()) for peer in peers],
         "queued_bytes": 0 if budget is None else budget.used_bytes,
+        "queued_bytes_peak": 0 if budget is None else budget.peak_bytes,
         "memory_limit": None if budget is None else budget.limit_bytes,
     }
 

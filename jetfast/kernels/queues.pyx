@@ -38,6 +38,11 @@ cdef class MemoryBudget:
         """Bytes in all channels now."""
         return self.budget.used()
 
+    @property
+    def peak_bytes(self):
+        """The most bytes that were in all channels at one time, one that was offered in vain included."""
+        return self.budget.peak()
+
 
 cdef class SpscQueue:
     """Bounded queue of Python objects, one producer thread and one consumer thread, without locks.

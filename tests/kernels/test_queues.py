@@ -44,6 +44,7 @@ def test_an_empty_queue_takes_one_item_and_more_only_below_the_limit(limit, call
     budget = MemoryBudget(limit)
     queues = [SpscQueue(4, budget) for _ in range(3)]
     twins = [deque() for _ in range(3)]
+    greatest = 0
     for index, call, nbytes in calls:
         used = sum(map(sum, twins))
         if call == "offer":
@@ -55,6 +56,8 @@ def test_an_empty_queue_takes_one_item_and_more_only_below_the_limit(limit, call
         elif queues[index].poll() is not None:
             twins[index].popleft()
         assert budget.used_bytes == sum(map(sum, twins))
+        greatest = max(greatest, budget.used_bytes)
+        assert greatest <= budget.peak_bytes <= greatest + 30  # an item offered in vain counts for a moment
     assert budget.limit_bytes == limit
 
 

@@ -17,5 +17,6 @@ cdef extern from "jetfast/spsc_queue.hpp" namespace "jetfast" nogil:
         MemoryBudget(int64_t limit) except +
         int64_t limit()
         int64_t used() noexcept
+        int64_t peak() noexcept
         cpp_bool exhausted() noexcept
         void add(int64_t bytes) noexcept
