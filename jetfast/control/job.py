@@ -108,8 +108,13 @@ class Job:
     def _total_rows(self) -> int | None:
         """Rows that the sources will give in all, if every one of them knows."""
         sources = (getattr(self._dag.vertices[name].supplier, "source", None) for name in self._sources)
-        totals = [getattr(source, "total_rows", None) for source in sources]
-        return sum(totals) if totals and None not in totals else None
+        total = 0
+        for source in sources:
+            rows: int | None = getattr(source, "total_rows", None)
+            if rows is None:
+                return None
+            total += rows
+        return total
 
     def collected(self, name: str | None = None) -> pa.Table:
         """Return the rows that a `collect` sink has handed over so far, in the order in which they came.

@@ -20,6 +20,7 @@ from jetfast.control.messages import CoordinatorMessage, MemberMessage, Prepare
 from jetfast.core.dag import Dag
 from jetfast.engine.transport import Transport
 from jetfast.errors import JobCancelledError
+from jetfast.kernels.columns import arena_statistics
 
 logger = logging.getLogger("jetfast.member")
 
@@ -178,6 +179,8 @@ class MemberAgent:
         if current is None or current.execution is None:
             return
         values = dict(current.execution.metrics())
+        arenas = arena_statistics()
+        values["arena_bytes"] = arenas["bytes_in_use"] + arenas["bytes_pooled"]
         values.update(pid=os.getpid(), peak_rss_bytes=peak_rss_bytes())
         if current.transport is not None:
             values["peers"] = [peer._asdict() for peer in current.transport.statistics()]

@@ -12,7 +12,9 @@
     total_rows           that the sources will give, if known   (None: unknown)
     members              [{member, pid, host, rows_read, rows_received, bytes_sent, bytes_received, ...}]
 
-and whatever else `jetfast.engine.metrics` counts for a member ("queued_bytes", ...), added up.
+    queued_bytes_peak    in queues of all members               arena_bytes          in use and pooled, all processes
+
+and whatever else `jetfast.engine.metrics` counts for a member, added up.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,10 +22,10 @@ from typing import Any, NamedTuple
 
 WATERMARK = "watermark_us"
 """A lowest value, not a total."""
-_PER_PROCESS = ("peak_rss_bytes", "arena_bytes", "arena_bytes_peak")
+_PER_PROCESS = ("peak_rss_bytes", "arena_bytes")
 """Members that share a process report the same figure; it counts once."""
 _CROSSED = ("rows_sent", "rows_received", "bytes_sent", "bytes_received")
-_NO_FIGURES = {"pid", "peers", "job", "execution_id"}
+_NO_FIGURES = {"pid", "peers", "job", "execution_id", "member"}
 _SHARES = ("python_share",)
 """Means, weighted by nothing better than members."""
 
