@@ -24,6 +24,8 @@ class CollectSink:
     cooperative: bool = False  # handing over may wait for the submitter
     parallelism_one: bool = False
     target: str | None = None
+    collects: bool = True
+    """Tells the job handle which sinks it can take rows from."""
 
     def check(self, schema: pa.Schema) -> None:
         """Everything that Arrow holds can be collected."""
