@@ -1,4 +1,4 @@
-"""Every Python block of README.md and docs/*.md runs, in the order in which it stands, in a directory with the demo's data."""
+"""Every Python block of README.md and docs/*.md runs, in its order, in a directory with the demo's data."""
 
 import re
 from pathlib import Path

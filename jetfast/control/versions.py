@@ -4,13 +4,13 @@ import platform
 
 import pyarrow as pa
 
-import jetfast
+from jetfast import __version__
 from jetfast.control.messages import Versions
 
 
 def running_versions() -> Versions:
     """Versions of this process."""
-    return Versions(platform.python_version(), jetfast.__version__, pa.__version__)
+    return Versions(platform.python_version(), __version__, pa.__version__)
 
 
 def version_difference(coordinator: Versions, member: Versions) -> str | None:
