@@ -1,0 +1,293 @@
+"""Expressions mean what Spark's do: values by hand, and random data against DuckDB and Polars."""
+
+import pickle
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetfast.api.expressions import (
+    Expression,
+    ExpressionTypeError,
+    UnknownColumnError,
+    as_expression,
+    coalesce,
+    col,
+    evaluate_column,
+    lit,
+    lower,
+    when,
+)
+from jetfast.errors import JobDefinitionError
+
+DAY, NEXT_DAY = date(1970, 1, 1), date(1970, 1, 2)
+
+ROWS = pa.record_batch(
+    {
+        "i": pa.array([7, -7, 0, None], pa.int32()),
+        "j": pa.array([2, 0, 3, 4], pa.int64()),
+        "f": pa.array([1.5, -5.3, float("nan"), None], pa.float64()),
+        "r": pa.array([0.5, 2.0, 1.0, 1.0], pa.float32()),
+        "s": pa.array(["a", "b", None, "d"]),
+        "b": pa.array([True, False, None, True]),
+        "t": pa.array([0, 86_400_000_000, None, 1], pa.timestamp("us")),
+        "d": pa.array([Decimal("1.50"), Decimal("2.25"), None, Decimal("0.10")], pa.decimal128(10, 2)),
+    }
+)
+
+
+def evaluate(expression: object, null_on_error: bool = False, rows: pa.RecordBatch = ROWS) -> pa.Array:
+    """Evaluate after a round trip through pickle, as members do."""
+    travelled = pickle.loads(pickle.dumps(as_expression(expression)))
+    return evaluate_column(rows, lower(travelled, rows.schema, null_on_error).arrow)
+
+
+def values(expression: object, null_on_error: bool = False) -> list[object]:
+    return evaluate(expression, null_on_error).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected", "data_type"),
+    [
+        (col("i") + 1, [8, -6, 1, None], pa.int32()),
+        (col("i") + 2**40, [7 + 2**40, -7 + 2**40, 2**40, None], pa.int64()),
+        (1 - col("i"), [-6, 8, 1, None], pa.int32()),
+        (col("i") * col("j"), [14, 0, 0, None], pa.int64()),
+        (2 * col("i"), [14, -14, 0, None], pa.int32()),
+        (-col("i"), [-7, 7, 0, None], pa.int32()),
+        (+col("i"), [7, -7, 0, None], pa.int32()),
+        (abs(col("i")), [7, 7, 0, None], pa.int32()),
+        (col("i") / 2, [3.5, -3.5, 0.0, None], pa.float64()),
+        (1 / col("r"), [2.0, 0.5, 1.0, 1.0], pa.float64()),
+        (col("i") % 3, [1, -1, 0, None], pa.int32()),
+        (col("i") % -3, [1, -1, 0, None], pa.int32()),
+        (7 % col("r"), [0.0, 1.0, 0.0, 0.0], pa.float64()),
+        (col("i") + col("r"), [7.5, -5.0, 1.0, None], pa.float64()),
+        (col("i") > 0, [True, False, False, None], pa.bool_()),
+        (lit(0) < col("i"), [True, False, False, None], pa.bool_()),
+        (col("i") == 7, [True, False, False, None], pa.bool_()),
+        (col("i") != 7, [False, True, True, None], pa.bool_()),
+        (col("i") >= col("j"), [True, False, False, None], pa.bool_()),
+        (col("i").between(-7, 0), [False, True, True, None], pa.bool_()),
+        (col("i").isin(7, 8), [True, False, False, None], pa.bool_()),
+        (col("i").isin([7, None]), [True, None, None, None], pa.bool_()),
+        (~col("i").isin(7), [False, True, True, None], pa.bool_()),
+        (col("s").isin("a", "d"), [True, False, None, True], pa.bool_()),
+        (col("i").is_null(), [False, False, False, True], pa.bool_()),
+        (col("i").is_valid(), [True, True, True, False], pa.bool_()),
+        (col("f").is_nan(), [False, False, True, None], pa.bool_()),
+        (col("b") & False, [False, False, False, False], pa.bool_()),
+        (True & col("b"), [True, False, None, True], pa.bool_()),
+        (col("b") | True, [True, True, True, True], pa.bool_()),
+        (False | col("b"), [True, False, None, True], pa.bool_()),
+        (~col("b"), [False, True, None, False], pa.bool_()),
+        (col("t") >= "1970-01-02", [False, True, None, False], pa.bool_()),
+        (col("t") < datetime(1970, 1, 2), [True, False, None, True], pa.bool_()),
+        (lit(3), [3, 3, 3, 3], pa.int32()),
+        (lit(2**31), [2**31] * 4, pa.int64()),
+        (lit("x"), ["x"] * 4, pa.string()),
+        (coalesce(col("i"), 5), [7, -7, 0, 5], pa.int32()),
+        (coalesce(col("i"), col("j")), [7, -7, 0, 4], pa.int64()),
+        (when(col("i") > 0, "up").when(col("i") < 0, "down").otherwise("level"), ["up", "down", "level", "level"],
+         pa.string()),
+        (when(col("i") > 0, 1), [1, None, None, None], pa.int32()),
+        (when(col("i") > 0, None).otherwise(2.5), [None, 2.5, 2.5, 2.5], pa.float64()),
+        (col("i").cast("bigint"), [7, -7, 0, None], pa.int64()),
+        (col("i").cast("string"), ["7", "-7", "0", None], pa.string()),
+        (col("d") + col("d"), [Decimal("3.00"), Decimal("4.50"), None, Decimal("0.20")], pa.decimal128(11, 2)),
+        (col("d").cast("double"), [1.5, 2.25, None, 0.1], pa.float64()),
+        (col("t").cast("date"), [DAY, NEXT_DAY, None, DAY], pa.date32()),
+        (col("t") + timedelta(days=1), [datetime(1970, 1, 2), datetime(1970, 1, 3), None,
+                                        datetime(1970, 1, 2, microsecond=1)], pa.timestamp("us")),
+        (pc.field("i") + 1, [8, -6, 1, None], pa.int32()),
+        (col("j") + pc.field("i"), [9, -7, 3, None], pa.int64()),
+        (lit(pc.field("i")) > col("j"), [True, False, False, None], pa.bool_()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_expression_gives_sparks_values_and_type(
+    expression: Expression, expected: list[object], data_type: pa.DataType
+) -> None:
+    result = evaluate(expression)
+    assert result.to_pylist() == expected
+    assert result.type == data_type
+
+
+def test_division_by_zero_is_an_error_of_the_row_and_null_if_asked() -> None:
+    for expression in (col("i") / col("j"), col("f") / col("j"), col("i") % col("j"), col("f") % col("j")):
+        with pytest.raises(pa.ArrowInvalid, match="divide by zero"):
+            values(expression)
+        assert values(expression, null_on_error=True)[1] is None
+        assert values(expression, null_on_error=True)[0] is not None
+
+
+def test_the_whole_expression_is_null_where_a_part_of_it_divides_by_zero() -> None:
+    assert values(coalesce(col("j") / col("j"), 5), null_on_error=True) == [1.0, None, 1.0, 1.0]
+
+
+def test_conditions_guard_what_follows_them() -> None:
+    ratio = col("i") / col("j")
+    assert values((col("j") != 0) & (ratio > 1)) == [True, False, False, None]
+    assert values((col("j") == 0) | (ratio > 1)) == [True, True, False, None]
+    assert values(when(col("j") != 0, ratio).otherwise(-1.0)) == [3.5, -1.0, 0.0, None]
+    assert values(when(col("j") == 0, 0.0).otherwise(ratio)) == [3.5, 0.0, 0.0, None]
+    assert values(when(col("j") != 0, col("i") % col("j"))) == [1, None, 0, None]
+    assert values(when(col("s") == "x", col("s").cast("int"))) == [None] * 4
+    assert values(when(col("j") == 0, 0.0).otherwise(when(ratio > 0, 1.0).otherwise(2.0)), True) == [1.0, 0.0, 2.0, 2.0]
+
+
+def test_overflow_is_an_error_not_a_wrapped_value() -> None:
+    rows = pa.record_batch({"x": pa.array([2**63 - 1, -(2**63)], pa.int64())})
+    for expression in (col("x") + 1, col("x") * 2, -col("x"), abs(col("x")), col("x") - 1):
+        with pytest.raises(pa.ArrowInvalid, match="overflow"):
+            evaluate(expression, rows=rows)
+    small = pa.record_batch({"x": pa.array([2**31 - 1], pa.int32())})
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        evaluate(col("x") + 1, rows=small)
+
+
+def test_remainder_of_the_smallest_integer_by_minus_one_is_zero() -> None:
+    rows = pa.record_batch({"x": pa.array([-(2**63)], pa.int64()), "y": pa.array([-1], pa.int64())})
+    assert evaluate(col("x") % col("y"), rows=rows).to_pylist() == [0]
+
+
+def test_remainder_of_floats_is_exact() -> None:
+    rows = pa.record_batch({"x": [1e20, 5.3, -0.3], "y": [3.0, 0.1, 0.1]})
+    expected = np.fmod([1e20, 5.3, -0.3], [3.0, 0.1, 0.1]).tolist()
+    assert evaluate(col("x") % col("y"), rows=rows).to_pylist() == expected
+
+
+def test_large_integers_divide_and_cast_to_float_by_rounding() -> None:
+    rows = pa.record_batch({"x": pa.array([2**53 + 1], pa.int64())})
+    assert evaluate(col("x") / 1, rows=rows).to_pylist() == [float(2**53 + 1)]
+    assert evaluate(col("x").cast("double"), rows=rows).to_pylist() == [float(2**53 + 1)]
+
+
+def test_cast_cuts_the_fraction_off_and_refuses_what_does_not_fit() -> None:
+    rows = pa.record_batch({"x": [1.9, -1.9, None]})
+    assert evaluate(col("x").cast("int"), rows=rows).to_pylist() == [1, -1, None]
+    for value in (3e9, float("nan")):
+        with pytest.raises(pa.ArrowInvalid):
+            evaluate(col("x").cast("int"), rows=pa.record_batch({"x": [value]}))
+    with pytest.raises(pa.ArrowInvalid, match="Failed to parse"):
+        values(col("s").cast("int"))
+
+
+def test_unknown_column_is_found_also_inside_arrows_own_expressions() -> None:
+    for expression in (col("nope") + 1, pc.field("nope") + 1, col("i") + pc.field("nope"), pc.year(pc.field("nope"))):
+        with pytest.raises(UnknownColumnError, match="nope"):
+            lower(as_expression(expression), ROWS.schema)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        col("i") + "x", col("s") / 2, col("t") % 2, col("i") & True, ~col("i"), col("i").isin("x"), col("t") > "soon",
+        when(col("i"), 1).otherwise(2), when(col("b"), "x").otherwise(2), col("d") % 2, col("s") > 1,
+    ],
+    ids=str,
+)  # fmt: skip
+def test_types_that_do_not_fit_are_an_error_at_build(expression: Expression) -> None:
+    with pytest.raises(ExpressionTypeError):
+        lower(expression, ROWS.schema)
+
+
+def test_the_columns_read_are_known() -> None:
+    expression = when(col("b"), col("i") + 1).otherwise(pc.field("j") * 2) + coalesce(col("f"), 0)
+    assert lower(expression, ROWS.schema).columns == ("i", "j", "f", "b")
+    assert lower(lit(1), ROWS.schema).columns == ()
+
+
+def test_python_and_or_not_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"combine conditions with & \| ~"):
+        bool(col("i") > 0 and col("j") > 0)
+
+
+def test_names_come_from_columns_and_aliases() -> None:
+    assert col("i").name == "i"
+    assert (col("i") + 1).name is None
+    assert (col("i") + 1).alias("next").name == "next"
+    assert col("i").cast("bigint").name == "i"
+    assert when(col("b"), 1).alias("one").name == "one"
+    assert str((col("i") + 1).alias("next")) == "(i + 1) as next"
+
+
+def test_what_is_no_literal_and_no_type_is_refused() -> None:
+    with pytest.raises(TypeError, match="neither a column expression nor a literal"):
+        lit(object())
+    with pytest.raises(TypeError, match="named by text"):
+        col(3)  # type: ignore[arg-type]
+    with pytest.raises(JobDefinitionError, match="no type is named 'integr'"):
+        col("i").cast("integr")
+    with pytest.raises(TypeError, match="at least one"):
+        coalesce()
+
+
+INTEGERS = st.one_of(st.none(), st.integers(-(2**20), 2**20))
+FLOATS = st.one_of(st.none(), st.floats(-1e6, 1e6, allow_subnormal=False))
+
+# (ours, the same in SQL of DuckDB, the same in Polars)
+EXPRESSIONS = [
+    (col("a") + col("b") * 3 - 1, "a + b * 3 - 1", pl.col("a") + pl.col("b") * 3 - 1),
+    (col("a") / 7, "a / 7", pl.col("a") / 7),
+    (col("x") * col("y"), "x * y", pl.col("x") * pl.col("y")),
+    (col("a") % 7, "a % 7", None),  # the remainder of Polars has the sign of the divisor
+    (col("x") % 7.5, "x % 7.5", None),
+    ((col("a") > col("b")) & ~(col("x") < 0), "a > b and not x < 0", (pl.col("a") > pl.col("b")) & ~(pl.col("x") < 0)),
+    ((col("a") > 0) | (col("y") < 5), "a > 0 or y < 5", (pl.col("a") > 0) | (pl.col("y") < 5)),
+    (col("a").isin(1, 2, 3), "a in (1, 2, 3)", pl.col("a").is_in([1, 2, 3])),
+    (col("a").between(-5, 5), "a between -5 and 5", pl.col("a").is_between(-5, 5)),
+    (
+        when(col("b") != 0, col("a") / col("b")).otherwise(col("x")),
+        "case when b != 0 then a / b else x end",
+        pl.when(pl.col("b") != 0).then(pl.col("a") / pl.col("b")).otherwise(pl.col("x")),
+    ),
+    (coalesce(col("a"), col("b"), 0), "coalesce(a, b, 0)", pl.coalesce(pl.col("a"), pl.col("b"), 0)),
+    (abs(col("x")) - (-col("y")), "abs(x) - (-y)", pl.col("x").abs() - (-pl.col("y"))),
+]
+
+
+@pytest.fixture(scope="module")
+def connection() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect()
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.lists(st.tuples(INTEGERS, INTEGERS, FLOATS, FLOATS), min_size=1, max_size=20))
+def test_random_rows_give_what_duckdb_and_polars_give(
+    connection: duckdb.DuckDBPyConnection, data: list[tuple[object, ...]]
+) -> None:
+    a, b, x, y = (list(column) for column in zip(*data, strict=True))
+    rows = pa.record_batch(
+        {
+            "a": pa.array(a, pa.int64()),
+            "b": pa.array(b, pa.int64()),
+            "x": pa.array(x, pa.float64()),
+            "y": pa.array(y, pa.float64()),
+        }
+    )
+    table = pa.Table.from_batches([rows])
+    connection.register("t", table)
+    statement = f"select {', '.join(sql for _, sql, _ in EXPRESSIONS)} from t"
+    from_duckdb = list(zip(*connection.execute(statement).fetchall(), strict=True))
+    frame = pl.from_arrow(table)
+    for index, (ours, sql, in_polars) in enumerate(EXPRESSIONS):
+        result = evaluate(ours, rows=rows).to_pylist()
+        same(result, list(from_duckdb[index]), sql)
+        if in_polars is not None:
+            same(result, frame.select(r=in_polars)["r"].to_list(), sql)
+
+
+def same(ours: list[object], theirs: list[object], what: str) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        if isinstance(one, float) and other is not None:
+            assert one == pytest.approx(float(other), rel=1e-12, abs=1e-12), what
+        else:
+            assert one == other, what
