@@ -1,0 +1,46 @@
+"""Names of steps and columns: messages for those that do not exist, with the nearest that do."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from jetfast.errors import JobDefinitionError
+
+
+def unknown_column(step: str, column: str, schema: pa.Schema, purpose: str = "") -> JobDefinitionError:
+    """Return the error for a column that a step names and its input lacks."""
+    near = difflib.get_close_matches(column, schema.names, n=1, cutoff=0.5) or [
+        name for name in schema.names if name.lower() == column.lower()
+    ]
+    suggestion = f"; did you mean {near[0]!r}?" if near else "."
+    needed_for = f" ({purpose})" if purpose else ""
+    return JobDefinitionError(
+        f"step {step!r}: there is no column {column!r}{needed_for}{suggestion} "
+        f"The columns are: {', '.join(schema.names)}"
+    )
+
+
+def require_columns(step: str, columns: Iterable[str], schema: pa.Schema, purpose: str = "") -> None:
+    """Raise JobDefinitionError for the first of `columns` that the schema lacks."""
+    for column in columns:
+        if not isinstance(column, str):
+            raise JobDefinitionError(f"step {step!r}: a column is named by text here, got {column!r}")
+        if column not in schema.names:
+            raise unknown_column(step, column, schema, purpose)
+
+
+def require_distinct(step: str, names: Sequence[str]) -> None:
+    """Raise JobDefinitionError if a result would have two columns of one name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise JobDefinitionError(
+                f"step {step!r}: two columns of the result are named {name!r}; give one an .alias(...)"
+            )
+        seen.add(name)
+
+
+def shorten(text: str, length_max: int = 60) -> str:
+    """Return text that fits a name or a box of a picture."""
+    return text if len(text) <= length_max else text[: length_max - 1] + "…"
