@@ -151,8 +151,9 @@ class Evaluator:
                     start, row_count = start + first_half, row_count - first_half
             values = rows.select(list(expression.columns)).slice(start, 1).to_pylist()[0]
             return JobFailedError(
-                f"step {self.step!r}, column {name.lstrip(HIDDEN)!r}, row {start} of a batch of {rows.num_rows}: {error}; the row has "
-                f'{values}. on_error="null" gives null for such rows instead'
+                f"step {self.step!r}, column {name.lstrip(HIDDEN)!r}, row {start} of a batch of "
+                f"{rows.num_rows}: {error}; "
+                f'the row has {values}. on_error="null" gives null for such rows instead'
             )
         return JobFailedError(f"step {self.step!r}: {error}")
 

@@ -63,13 +63,21 @@ class PartitionReader(Protocol):
 class Source(Protocol):
     """Where rows come from. Picklable; a copy is used on every member. Construction has checked that it can be read."""
 
-    name: str
-    """For messages and as default step name, e.g. "files(flights/*.parquet)"."""
-    schema: pa.Schema
-    bounded: bool
-    """True: every partition ends. A bounded partition is never idle."""
-    cooperative: bool
-    """True: `read` never blocks (memory, generator)."""
+    @property
+    def name(self) -> str:
+        """For messages and as default step name, e.g. "files(flights/*.parquet)"."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+
+    @property
+    def bounded(self) -> bool:
+        """True: every partition ends. A bounded partition is never idle."""
+
+    @property
+    def cooperative(self) -> bool:
+        """True: `read` never blocks (memory, generator)."""
 
     def partitions(self) -> Sequence[str]:
         """Names of the source partitions, stable; number i is read by processor i mod parallelism."""
@@ -97,13 +105,21 @@ class SinkWriter(Protocol):
 class Sink(Protocol):
     """Where rows go. Picklable; each processor opens one writer."""
 
-    name: str
-    cooperative: bool
-    parallelism_one: bool
-    """True: one single writer in the whole cluster (console, a single file)."""
+    @property
+    def name(self) -> str:
+        """For messages and as default step name, e.g. "files(out/windows)"."""
 
-    target: str | None
-    """What is written to, such as an absolute path: two sinks of one target are an error. None: nothing that could clash."""
+    @property
+    def cooperative(self) -> bool:
+        """True: `write` never blocks."""
+
+    @property
+    def parallelism_one(self) -> bool:
+        """True: one single writer in the whole cluster (console, a single file)."""
+
+    @property
+    def target(self) -> str | None:
+        """What is written to, such as an absolute path: two sinks of one target are an error. None: no clash possible."""
 
     def check(self, schema: pa.Schema) -> None:
         """Raise JobDefinitionError if rows of this schema cannot be written. Called when the pipeline is built."""
