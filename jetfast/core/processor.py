@@ -8,7 +8,7 @@ the processor is called: a full outbox is a generator that is not resumed, and n
 result.
 
     open -> [restore_snapshot* -> finish_restore] -> ( process | process_watermark | complete_edge | poll
-            | save_snapshot -> prepare ... commit )* -> complete -> close
+            | process_barrier -> save_snapshot -> prepare ... commit )* -> complete -> close
 
 Three shapes were weighed. Jet's (`offer` returns False, the processor must resume where it was) makes every author
 write a state machine by hand. Returning all output at once cannot bound memory. Iterables cost one generator per batch
@@ -115,6 +115,10 @@ class Processor:
 
     def complete(self) -> Iterable[Output]:
         """All inbound edges are exhausted: yield what is left. Then the engine sends D."""
+        return ()
+
+    def process_barrier(self) -> Iterable[Output]:
+        """A snapshot barrier has come: yield what must leave ahead of it instead of being saved (partial results)."""
         return ()
 
     def save_snapshot(self) -> Iterable[StateBatch]:
