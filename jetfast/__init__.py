@@ -1,3 +1,112 @@
-"""jetfast: a stream engine for Python and Spark."""
+"""jetfast: a stream engine for Python and Spark.
+
+    import jetfast as jf
+    from jetfast import col
+
+    p = jf.Pipeline("delays")
+    flights = p.read(jf.files("flights/*.parquet"), name="flights").with_event_time(
+        "scheduled", jf.watermarks.fixed_lag("2h"), idle_timeout="60s")
+    delays = (flights.where(col("dep_delay").is_valid())
+              .group_by("carrier", "origin").window(jf.sliding("24h", "1h"))
+              .agg(flights=jf.count(), mean_delay=jf.mean("dep_delay"), name="delays"))
+    delays.write(jf.files("out/windows", format="parquet"))
+    job = jf.LocalCluster(workers=2).submit(p)
+    job.wait()
+
+Names are imported at first use, so that `import jetfast` alone is quick; `jetfast.spark` and
+`jetfast.testing` are imported by name only.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from jetfast import errors
+
+if TYPE_CHECKING:
+    from jetfast.api import watermarks
+    from jetfast.api.expressions import Expression, coalesce, col, lit, when
+    from jetfast.api.pipeline import Pipeline
+    from jetfast.api.stage import Stage
+    from jetfast.clusters.local import LocalCluster
+    from jetfast.connectors.arrow import collect
+    from jetfast.connectors.console import console
+    from jetfast.connectors.files import files
+    from jetfast.connectors.generator import generator
+    from jetfast.connectors.memory import memory
+    from jetfast.control.job import Job
+    from jetfast.core.aggregate import (
+        avg,
+        count,
+        max,
+        mean,
+        min,
+        stddev,
+        stddev_pop,
+        stddev_samp,
+        sum,
+        var_pop,
+        var_samp,
+        variance,
+    )
+    from jetfast.core.guarantee import Guarantee
+    from jetfast.core.windows import sliding, tumbling
+    from jetfast.kernels.partitioning import assign_partitions
 
 __version__ = "0.1.0"
+
+_MODULE_OF = {
+    "Expression": "jetfast.api.expressions",
+    "Guarantee": "jetfast.core.guarantee",
+    "Job": "jetfast.control.job",
+    "LocalCluster": "jetfast.clusters.local",
+    "Pipeline": "jetfast.api.pipeline",
+    "Stage": "jetfast.api.stage",
+    "assign_partitions": "jetfast.kernels.partitioning",
+    "avg": "jetfast.core.aggregate",
+    "coalesce": "jetfast.api.expressions",
+    "col": "jetfast.api.expressions",
+    "collect": "jetfast.connectors.arrow",
+    "console": "jetfast.connectors.console",
+    "count": "jetfast.core.aggregate",
+    "files": "jetfast.connectors.files",
+    "generator": "jetfast.connectors.generator",
+    "lit": "jetfast.api.expressions",
+    "max": "jetfast.core.aggregate",
+    "mean": "jetfast.core.aggregate",
+    "memory": "jetfast.connectors.memory",
+    "min": "jetfast.core.aggregate",
+    "sliding": "jetfast.core.windows",
+    "stddev": "jetfast.core.aggregate",
+    "stddev_pop": "jetfast.core.aggregate",
+    "stddev_samp": "jetfast.core.aggregate",
+    "sum": "jetfast.core.aggregate",
+    "tumbling": "jetfast.core.windows",
+    "var_pop": "jetfast.core.aggregate",
+    "var_samp": "jetfast.core.aggregate",
+    "variance": "jetfast.core.aggregate",
+    "when": "jetfast.api.expressions",
+}
+
+__all__ = [  # noqa: RUF022  # by meaning
+    "Pipeline", "Stage", "col", "lit", "when", "coalesce", "Expression",
+    "count", "sum", "mean", "avg", "min", "max",
+    "variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop",
+    "tumbling", "sliding", "watermarks",
+    "files", "memory", "generator", "console", "collect",
+    "LocalCluster", "Job", "Guarantee", "errors", "assign_partitions", "__version__",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "watermarks":
+        value: Any = import_module("jetfast.api.watermarks")
+    elif name in _MODULE_OF:
+        value = getattr(import_module(_MODULE_OF[name]), name)
+    else:
+        raise AttributeError(f"module 'jetfast' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,15 +10,21 @@ from jetfast.errors import JobDefinitionError
 
 def unknown_column(step: str, column: str, schema: pa.Schema, purpose: str = "") -> JobDefinitionError:
     """Return the error for a column that a step names and its input lacks."""
-    near = difflib.get_close_matches(column, schema.names, n=1, cutoff=0.5) or [
-        name for name in schema.names if name.lower() == column.lower()
-    ]
-    suggestion = f"; did you mean {near[0]!r}?" if near else "."
+    near = nearest_name(column, schema.names)
+    suggestion = f"; did you mean {near!r}?" if near is not None else "."
     needed_for = f" ({purpose})" if purpose else ""
     return JobDefinitionError(
         f"step {step!r}: there is no column {column!r}{needed_for}{suggestion} "
         f"The columns are: {', '.join(schema.names)}"
     )
+
+
+def nearest_name(name: str, names: Sequence[str]) -> str | None:
+    """Return the name that was probably meant, or None."""
+    lower = {other.lower(): other for other in reversed(names)}
+    containing = [other for other in lower if len(name) > 2 and name.lower() in other]
+    near = difflib.get_close_matches(name.lower(), containing or list(lower), n=1, cutoff=0.3 if containing else 0.5)
+    return lower[near[0]] if near else None
 
 
 def require_columns(step: str, columns: Iterable[str], schema: pa.Schema, purpose: str = "") -> None:

@@ -119,7 +119,7 @@ class Sink(Protocol):
 
     @property
     def target(self) -> str | None:
-        """What is written to, such as an absolute path: two sinks of one target are an error. None: no clash possible."""
+        """What is written to, such as an absolute path: two sinks of one target are an error. None: no clash."""
 
     def check(self, schema: pa.Schema) -> None:
         """Raise JobDefinitionError if rows of this schema cannot be written. Called when the pipeline is built."""

@@ -84,7 +84,9 @@ def values(data_type: pa.DataType) -> st.SearchStrategy[object]:
         return st.integers(0, per_day - 1)
     if pa.types.is_temporal(data_type):
         per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[data_type.unit]
-        return st.one_of(st.integers(-5 * per_second, 5 * per_second), st.integers(-(2**31) * per_second, 2**31 * per_second))
+        return st.one_of(
+            st.integers(-5 * per_second, 5 * per_second), st.integers(-(2**31) * per_second, 2**31 * per_second)
+        )
     if pa.types.is_fixed_size_binary(data_type):
         return st.binary(min_size=data_type.byte_width, max_size=data_type.byte_width)
     if data_type in (pa.string(), pa.large_string(), pa.string_view()):

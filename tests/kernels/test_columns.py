@@ -89,13 +89,12 @@ def test_concatenate_brings_different_dictionaries_together(value_type: pa.DataT
 
 def test_dictionaries_that_outgrow_their_codes_are_an_error_that_says_so() -> None:
     type_ = pa.dictionary(pa.int8(), pa.string())
-    parts = [
-        Batch.from_arrow(batch_of(a=pa.array([f"{part}-{i}" for i in range(100)], type_))) for part in range(2)
-    ]
+    parts = [Batch.from_arrow(batch_of(a=pa.array([f"{part}-{i}" for i in range(100)], type_))) for part in range(2)]
     with pytest.raises(ValueError, match="column 'a' has 200 different values"):
         concatenate(parts)
     same_values = [
-        Batch.from_arrow(batch_of(a=pa.array([str((i + 50 * part) % 100) for i in range(100)], type_))) for part in range(2)
+        Batch.from_arrow(batch_of(a=pa.array([str((i + 50 * part) % 100) for i in range(100)], type_)))
+        for part in range(2)
     ]
     assert concatenate(same_values).to_arrow().column(0).to_pylist()[98:102] == ["98", "99", "50", "51"]
 
@@ -121,7 +120,9 @@ def test_a_missing_null_count_is_counted() -> None:
 def test_tables_come_chunk_by_chunk(rows_max: int, row_count: int, data: st.DataObject) -> None:
     values = list(range(row_count))
     cuts = sorted({data.draw(st.integers(0, row_count)) for _ in range(3)} | {0, row_count})
-    chunked = pa.chunked_array([pa.array(values[a:b], pa.int64()) for a, b in zip(cuts, cuts[1:], strict=False)], pa.int64())
+    chunked = pa.chunked_array(
+        [pa.array(values[a:b], pa.int64()) for a, b in zip(cuts, cuts[1:], strict=False)], pa.int64()
+    )
     table = pa.table({"a": chunked, "b": pa.array([str(v) for v in values], pa.string())})
     batches = list(batches_from_arrow(table, rows_max))
     assert all(0 < batch.row_count <= rows_max for batch in batches)

@@ -1,0 +1,300 @@
+"""Turns the steps of a pipeline into the graph that a cluster runs.
+
+    1. Which columns does each step need? Backwards from the sinks; sources then read only those.
+    2. A chain of stateless steps becomes one vertex. A union becomes no vertex: its reader has several inbound edges.
+    3. A window becomes one vertex behind a partitioned edge, or two where rows would cross between members: the first
+       accumulates per key and frame next to the source, so that one partial per key and frame crosses, not each row.
+
+Other edges are isolated: order is kept, and a batch stays with its worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from jetfast.api.expressions import Column, Expression
+from jetfast.api.operations import HIDDEN, BoundOperation, Operation, Select, WithColumns
+from jetfast.api.steps import (
+    LATE_PORT,
+    REJECTED_PORT,
+    MapBatchesStep,
+    Output,
+    SinkStep,
+    SourceStep,
+    Step,
+    TransformStep,
+    UnionStep,
+    WindowStep,
+)
+from jetfast.core.aggregate import AggregateColumn
+from jetfast.core.dag import Dag, Edge, Vertex
+from jetfast.core.items import MAIN_PORT
+from jetfast.core.processor import ProcessorSupplier
+from jetfast.core.routing import ALL_TO_ONE, ISOLATED, Routing, partitioned
+from jetfast.errors import JobDefinitionError
+
+if TYPE_CHECKING:
+    from jetfast.api.pipeline import Pipeline
+
+
+class Feed(NamedTuple):
+    """Where rows come from in the graph: a port of a vertex, and their schema there."""
+
+    vertex: str
+    port: int
+    schema: pa.Schema
+
+
+def plan(pipeline: Pipeline, *, member_count: int, workers: int, two_stage: bool | None, check_targets: bool) -> Dag:
+    """Return the graph; see `Pipeline.plan`."""
+    for value, what in ((member_count, "member_count"), (workers, "workers")):
+        if value < 1:
+            raise JobDefinitionError(f"{what} must be at least 1, got {value}")
+    pipeline._check_complete()
+    if check_targets:
+        for step in pipeline._iterate():
+            if isinstance(step, SinkStep):
+                step.sink.check_target()
+    return Planner(pipeline, member_count, two_stage).plan()
+
+
+class Planner:
+    """One planning of one pipeline."""
+
+    def __init__(self, pipeline: Pipeline, member_count: int, two_stage: bool | None) -> None:
+        self.steps = list(pipeline._iterate())
+        self.member_count = member_count
+        self.two_stage = member_count > 1 if two_stage is None else two_stage
+        self.dag = Dag(pipeline.name)
+        self.readers: dict[Output, list[Step]] = {}
+        for step in self.steps:
+            for output in step.inputs:
+                self.readers.setdefault(output, []).append(step)
+        self.needed = needed_columns(self.steps, self.readers)
+        self.feeds: dict[Output, list[Feed]] = {}
+
+    def plan(self) -> Dag:
+        for step in self.steps:
+            if isinstance(step, SourceStep):
+                self.plan_source(step)
+            elif isinstance(step, TransformStep):
+                if self.ends_chain(step):
+                    self.feeds[Output(step)] = [self.add_chain(self.chain_up_to(step))]
+            elif isinstance(step, MapBatchesStep):
+                self.plan_map_batches(step)
+            elif isinstance(step, UnionStep):
+                self.feeds[Output(step)] = [feed for output in step.inputs for feed in self.feeds[output]]
+            elif isinstance(step, WindowStep):
+                self.plan_window(step)
+            elif isinstance(step, SinkStep):
+                self.plan_sink(step)
+        return self.dag
+
+    def plan_source(self, step: SourceStep) -> None:
+        from jetfast.processors.source import ReadSource
+
+        source = step.source
+        output = Output(step)
+        names = [name for name in source.schema.names if name in self.needed[output]] or source.schema.names[:1]
+        # A rejected row is kept as text, and whole, if anybody reads it.
+        if len(names) < len(source.schema.names) and Output(step, REJECTED_PORT) not in self.readers:
+            source = source.with_columns(names)
+        if step.event_time is None:
+            supplier = ReadSource(source)
+        else:
+            event_time = step.event_time
+            supplier = ReadSource(source, event_time.column, event_time.policy, event_time.idle_timeout_us)
+        self.add_vertex(step.name, supplier, [])
+        self.feeds[output] = [Feed(step.name, MAIN_PORT, source.schema)]
+        rejected = Output(step, REJECTED_PORT)
+        self.feeds[rejected] = [Feed(step.name, REJECTED_PORT, rejected.schema)]
+
+    def is_chained(self, output: Output) -> bool:
+        """Does the only reader of a stateless step go on in the same vertex?"""
+        readers = self.readers.get(output, [])
+        if not isinstance(output.step, TransformStep) or len(readers) != 1:
+            return False
+        return isinstance(readers[0], TransformStep | WindowStep)
+
+    def ends_chain(self, step: TransformStep) -> bool:
+        return not self.is_chained(Output(step))
+
+    def chain_up_to(self, step: TransformStep) -> list[TransformStep]:
+        """The stateless steps that share a vertex with `step`, first to last, as far as `step`."""
+        chain = [step]
+        while self.is_chained(chain[0].inputs[0]):
+            before = chain[0].inputs[0].step
+            assert isinstance(before, TransformStep)
+            chain.insert(0, before)
+        return chain
+
+    def add_chain(self, chain: Sequence[TransformStep], last: Operation | None = None, last_step: str = "") -> Feed:
+        """Add the vertex of a chain; `last` is what the planner itself appends on behalf of `last_step`."""
+        feeds = self.feeds[chain[0].inputs[0]]
+        steps: list[tuple[str, Operation]] = [(step.name, step.operation) for step in chain]
+        if last is not None:
+            steps.append((last_step, last))
+        return self.add_transform(" > ".join(step.name for step in chain), feeds, steps)
+
+    def add_transform(self, name: str, feeds: Sequence[Feed], steps: Sequence[tuple[str, Operation]]) -> Feed:
+        """Add a vertex that applies stateless operations (step name and definition) one after the other."""
+        from jetfast.processors.transform import Transform
+
+        schema = feeds[0].schema
+        bound: list[BoundOperation] = []
+        for step, operation in steps:
+            bound.append(operation.bind(schema, step))
+            schema = bound[-1].schema
+        self.add_vertex(name, partial(Transform, bound), feeds)
+        return Feed(name, MAIN_PORT, schema)
+
+    def plan_map_batches(self, step: MapBatchesStep) -> None:
+        from jetfast.processors.map_batches import MapBatches
+
+        schema = step.schemas[MAIN_PORT]
+        self.add_vertex(step.name, partial(MapBatches, step.function, schema), self.feeds[step.inputs[0]])
+        self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, schema)]
+
+    def plan_window(self, step: WindowStep) -> None:
+        from jetfast.processors.accumulate_by_frame import AccumulateByFrame
+        from jetfast.processors.combine_frames import CombineFrames
+        from jetfast.processors.sliding_window import SlidingWindowProcessor
+
+        late = Output(step, LATE_PORT)
+        late_wanted = late in self.readers
+        feeds = self.prepare_window(step, late_wanted)
+        schema = feeds[0].schema
+        keys = [key for key, _ in step.keys]
+        aggregates = [AggregateColumn(a.name, a.kind, argument_column(a.name, a.argument)) for a in step.aggregates]
+        arguments = (schema, keys, step.time_column, aggregates, step.window)
+        if self.two_stage and not late_wanted:
+            first = f"{step.name} (accumulate)"
+            self.add_vertex(first, partial(AccumulateByFrame, *arguments), feeds)
+            partials = Feed(first, MAIN_PORT, AccumulateByFrame(*arguments).partial_schema)
+            self.add_vertex(
+                step.name, partial(CombineFrames, *arguments), [partials], partitioned(*keys), crossing=True
+            )
+        else:
+            self.add_vertex(
+                step.name, partial(SlidingWindowProcessor, *arguments), feeds, partitioned(*keys), crossing=True
+            )
+        self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, step.schemas[MAIN_PORT])]
+        if late_wanted:
+            late_feed = Feed(step.name, LATE_PORT, schema.append(late.schema.field(late.schema.names[-1])))
+            if late_feed.schema.names != late.schema.names:
+                names = tuple((name, Expression(Column(name))) for name in late.schema.names)
+                late_feed = self.add_transform(f"{step.name} (late rows)", [late_feed], [(step.name, Select(names))])
+            self.feeds[late] = [late_feed]
+
+    def prepare_window(self, step: WindowStep, late_wanted: bool) -> list[Feed]:
+        """Compute keys and arguments, and leave out what the window does not read (late rows are whole)."""
+        output = step.inputs[0]
+        computed = [(key, expression) for key, expression in step.keys if expression is not None]
+        computed += [
+            (argument_column(a.name, a.argument) or "", a.argument)
+            for a in step.aggregates
+            if isinstance(a.argument, Expression)
+        ]
+        chain: list[TransformStep] = []
+        if self.is_chained(output):
+            assert isinstance(output.step, TransformStep)
+            chain = self.chain_up_to(output.step)
+            feeds_schema = bound_schema(chain, self.feeds[chain[0].inputs[0]][0].schema)
+        else:
+            feeds_schema = self.feeds[output][0].schema
+        read = {key for key, expression in step.keys if expression is None} | {step.time_column}
+        read |= {a.argument for a in step.aggregates if isinstance(a.argument, str)}
+        surplus = not read.issuperset(feeds_schema.names)
+        last: Operation | None = None
+        if late_wanted:
+            last = WithColumns(tuple(computed)) if computed else None
+        elif computed or (surplus and (chain or self.member_count > 1)):
+            kept = [(name, Expression(Column(name))) for name in feeds_schema.names if name in read]
+            last = Select((*kept, *computed))
+        if chain:
+            return [self.add_chain(chain, last, step.name)]
+        if last is None:
+            return self.feeds[output]
+        return [self.add_transform(f"{step.name} (input)", self.feeds[output], [(step.name, last)])]
+
+    def plan_sink(self, step: SinkStep) -> None:
+        from jetfast.processors.sink import WriteSink
+
+        feeds = self.feeds[step.inputs[0]]
+        supplier = WriteSink(step.sink, step.inputs[0].schema)
+        if step.sink.parallelism_one:
+            self.add_vertex(step.name, supplier, feeds, ALL_TO_ONE, crossing=True, one=True)
+        else:
+            self.add_vertex(step.name, supplier, feeds)
+
+    def add_vertex(
+        self,
+        name: str,
+        supplier: ProcessorSupplier,
+        feeds: Sequence[Feed],
+        routing: Routing = ISOLATED,
+        *,
+        crossing: bool = False,
+        one: bool = False,
+    ) -> None:
+        """Add a vertex with its inbound edges; `crossing`: rows may leave their member; `one`: a single processor."""
+        self.dag.add_vertex(Vertex(name, supplier, total_parallelism_one=one))
+        for ordinal, feed in enumerate(feeds):
+            self.dag.add_edge(
+                Edge(
+                    feed.vertex,
+                    name,
+                    feed.schema,
+                    source_port=feed.port,
+                    ordinal=ordinal,
+                    routing=routing,
+                    distributed=crossing and self.member_count > 1,
+                )
+            )
+
+
+def argument_column(name: str, argument: str | Expression | None) -> str | None:
+    """Return the column that holds the argument of the aggregate `name`: hidden if it is computed."""
+    return HIDDEN + name if isinstance(argument, Expression) else argument
+
+
+def bound_schema(chain: Sequence[TransformStep], schema: pa.Schema) -> pa.Schema:
+    for step in chain:
+        schema = step.operation.bind(schema, step.name).schema
+    return schema
+
+
+def needed_columns(steps: Sequence[Step], readers: dict[Output, list[Step]]) -> dict[Output, set[str]]:
+    """Return the columns that must be there at each output, from the sinks backwards."""
+    needed: dict[Output, set[str]] = {}
+    for step in reversed(steps):
+        for output in step.inputs:
+            wanted = needed.setdefault(output, set())
+            if isinstance(step, TransformStep):
+                wanted |= step.operation.needed(output.schema, needed.get(Output(step), set()))
+            elif isinstance(step, WindowStep) and Output(step, LATE_PORT) not in readers:
+                wanted |= window_columns(step, output.schema)
+            else:  # a sink, a function of the user, late rows, a union (its inputs must stay equal)
+                wanted |= set(output.schema.names)
+        if isinstance(step, SourceStep):
+            wanted = needed.setdefault(Output(step), set())
+            if step.event_time is not None:
+                wanted.add(step.event_time.column)
+    return needed
+
+
+def window_columns(step: WindowStep, schema: pa.Schema) -> set[str]:
+    """Columns that a window reads."""
+    columns = {step.time_column}
+    for key, expression in step.keys:
+        columns |= {key} if expression is None else expression.node.columns(schema)
+    for aggregate in step.aggregates:
+        if isinstance(aggregate.argument, Expression):
+            columns |= aggregate.argument.node.columns(schema)
+        elif aggregate.argument is not None:
+            columns.add(aggregate.argument)
+    return columns

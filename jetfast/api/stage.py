@@ -1,0 +1,567 @@
+"""Stages: what a pipeline's rows look like at one point, and the operators that lead on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from jetfast.api.expressions import Column, Expression, as_expression
+from jetfast.api.naming import require_columns, require_distinct, shorten
+from jetfast.api.operations import (
+    Drop,
+    OnError,
+    Operation,
+    Rename,
+    Select,
+    Where,
+    WithColumns,
+    check_on_error,
+    lower_for_step,
+    pure_column,
+)
+from jetfast.api.steps import (
+    LATE_PORT,
+    REJECTED_PORT,
+    EventTime,
+    MapBatchesStep,
+    Output,
+    SinkStep,
+    SourceStep,
+    TransformStep,
+    UnionStep,
+    WindowedAggregate,
+    WindowStep,
+)
+from jetfast.core.aggregate import Aggregate, result_type
+from jetfast.core.event_time import FixedLag, WatermarkPolicyFactory
+from jetfast.core.items import MAIN_PORT
+from jetfast.core.source import Sink
+from jetfast.core.windows import Window
+from jetfast.errors import JobDefinitionError
+from jetfast.types import Duration, non_negative_duration_us
+
+if TYPE_CHECKING:
+    from jetfast.api.pipeline import Pipeline
+
+RESULT_COLUMNS = ("window_start", "window_end", "is_early")
+"""Columns that a window adds to its result; keys and aggregates must have other names."""
+MISSED_UNTIL = "missed_until"
+
+BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+class Stage:
+    """Rows at one point of a pipeline. Operators return new stages; nothing is changed and nothing runs.
+
+    Columns are given by name, by `jf.col`, by other expressions, or by bare `pyarrow.compute` expressions.
+    `on_error="null"` on select, with_column(s) and where makes a row whose expression fails (overflow, x / 0, a
+    cast) give null; the default "fail" fails the job and names step, column and row.
+    """
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline that this stage belongs to."""
+        return self._output.step.pipeline
+
+    @property
+    def name(self) -> str:
+        """Name of the step that makes these rows."""
+        return self._output.step.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._output.schema
+
+    @property
+    def event_time(self) -> str | None:
+        """Name of the event-time column, or None if these rows have none."""
+        return self._output.step.time if self._output.port == MAIN_PORT else None
+
+    def select(self, *columns: object, name: str | None = None, on_error: OnError = "fail") -> Stage:
+        """Keep exactly these columns, in this order: names, or expressions (computed ones need an `.alias`)."""
+        if not columns:
+            raise JobDefinitionError(f"step {name or 'select'!r}: select needs at least one column")
+        outputs = [self._named(column, name or "select") for column in columns]
+        generated = f"select({', '.join(column for column, _ in outputs)})"
+        return self._transform(Select(tuple(outputs), on_error), name, generated, on_error)
+
+    def where(self, condition: object, *, name: str | None = None, on_error: OnError = "fail") -> Stage:
+        """Keep the rows where `condition` is true (neither false nor null)."""
+        if isinstance(condition, str):
+            raise JobDefinitionError(
+                f"step {name or 'where'!r}: where needs a condition such as col({condition!r}) > 0, got text"
+            )
+        expression = as_expression(condition)
+        return self._transform(Where(expression, on_error), name, f"where({expression.node})", on_error)
+
+    filter = where
+
+    def with_column(self, column: str, value: object, *, name: str | None = None, on_error: OnError = "fail") -> Stage:
+        """Add a column, or replace the one of that name, by an expression (or a literal)."""
+        return self._with_columns({column: value}, "with_column", name, on_error)
+
+    def with_columns(
+        self, columns: Mapping[str, object], *, name: str | None = None, on_error: OnError = "fail"
+    ) -> Stage:
+        """Add or replace several columns at once; each expression sees the columns as they were before."""
+        return self._with_columns(columns, "with_columns", name, on_error)
+
+    def drop(self, *columns: str, name: str | None = None) -> Stage:
+        """Leave these columns out."""
+        generated = f"drop({', '.join(map(str, columns))})"
+        require_columns(name or generated, columns, self.schema)
+        if len(set(columns)) == len(self.schema.names):
+            raise JobDefinitionError(f"step {name or generated!r}: drop would leave no column")
+        return self._transform(Drop(columns), name, generated)
+
+    def rename(self, columns: Mapping[str, str], *, name: str | None = None) -> Stage:
+        """Rename columns: {"old": "new"}."""
+        if not isinstance(columns, Mapping):
+            raise JobDefinitionError(f'step {name or "rename"!r}: rename needs {{"old": "new"}}, got {columns!r}')
+        generated = f"rename({', '.join(f'{old} as {new}' for old, new in columns.items())})"
+        require_columns(name or generated, columns, self.schema)
+        return self._transform(Rename(dict(columns)), name, generated)
+
+    def union(self, *others: Stage, name: str | None = None) -> Stage:
+        """All rows of this stage and of others with the same columns, names and types, in the same order.
+
+        Event time goes on if all have the same event-time column; the watermark is the least of theirs.
+        """
+        stages = (self, *others)
+        for other in others:
+            if not isinstance(other, Stage):
+                raise JobDefinitionError(f"step {name or 'union'!r}: union needs stages, got {other!r}")
+        if not others:
+            raise JobDefinitionError(f"step {name or 'union'!r}: union needs at least one other stage")
+        outputs = tuple(stage._output for stage in stages)
+        generated = f"union({', '.join(stage._label for stage in stages)})"
+        step_name = self.pipeline._name_for(name, generated, stateful=False)
+        for other in others:
+            if other.pipeline is not self.pipeline:
+                raise JobDefinitionError(f"step {step_name!r}: {other.name!r} belongs to another pipeline")
+            difference = schema_difference(self.schema, other.schema)
+            if difference:
+                raise JobDefinitionError(
+                    f"step {step_name!r}: a union needs equal columns, but {self._label!r} and {other._label!r} "
+                    f"differ: {difference}"
+                )
+        times = [stage.event_time for stage in stages]
+        same = len(set(times)) == 1
+        step = UnionStep(
+            self.pipeline,
+            step_name,
+            outputs,
+            {MAIN_PORT: self.schema},
+            time=times[0] if same else None,
+            no_time_reason=self._output.step.no_time_reason
+            if same
+            else "the inputs of its union have different event-time columns: "
+            + ", ".join(f"{stage._label!r} has {stage.event_time or 'none'}" for stage in stages),
+        )
+        self.pipeline._add(step)
+        return Stage(Output(step))
+
+    def map_batches(
+        self, function: BatchFunction, *, schema: pa.Schema | None = None, name: str | None = None
+    ) -> Stage:
+        """Apply a function to each record batch: `pyarrow.RecordBatch` in and out, any number of rows.
+
+        Parameters
+        ----------
+        function : called with 1 row or more; from one thread per worker, so it must not share state. An error that it
+            raises fails the job and names step, member and rows
+        schema : of what it returns; default: found by calling it with an empty batch
+
+        If the event-time column is not in the result with its type, the result has no event time.
+        """
+        label = getattr(function, "__qualname__", type(function).__name__)
+        step_name = self.pipeline._name_for(name, f"map_batches({label})", stateful=False)
+        if not callable(function):
+            raise JobDefinitionError(f"step {step_name!r}: map_batches needs a function, got {function!r}")
+        if schema is None:
+            schema = infer_schema(function, self.schema, step_name)
+        elif not isinstance(schema, pa.Schema):
+            raise JobDefinitionError(
+                f"step {step_name!r}: schema must be a pyarrow.Schema, got {type(schema).__name__}"
+            )
+        require_distinct(step_name, schema.names)
+        time = self.event_time
+        kept = time is not None and time in schema.names and schema.field(time).type == self.schema.field(time).type
+        step = MapBatchesStep(
+            self.pipeline,
+            step_name,
+            (self._output,),
+            {MAIN_PORT: schema},
+            time=time if kept else None,
+            no_time_reason=self._output.step.no_time_reason
+            if time is None
+            else f"step {step_name!r} does not return its event-time column {time!r} as {self.schema.field(time).type}",
+            function=function,
+        )
+        self.pipeline._add(step)
+        return Stage(Output(step))
+
+    def group_by(self, *keys: object) -> GroupedStage:
+        """Group rows by keys (names, or named expressions); null is a group of its own. Follow with `.window(...)`."""
+        if not keys:
+            raise JobDefinitionError(
+                "group_by needs at least one key; without keys write .window(...).agg(...) at once"
+            )
+        return GroupedStage(self, tuple(self._named(key, "group_by") for key in keys))
+
+    def window(self, window: Window) -> WindowedStage:
+        """Cut event time into windows (`jf.tumbling`, `jf.sliding`) over all rows together; follow with `.agg(...)`."""
+        return WindowedStage(self, (), window)
+
+    def write(self, sink: Sink, name: str | None = None) -> None:
+        """Write these rows to a sink (`jf.files`, `jf.console`, `jf.collect`, ...); several times if you like."""
+        if not all(hasattr(sink, attribute) for attribute in ("check", "open_writer")):
+            raise JobDefinitionError(f"write needs a sink such as jf.files(..., format=...), got {sink!r}")
+        step_name = self.pipeline._name_for(name, sink.name, stateful=True)
+        target = getattr(sink, "target", None)
+        for other in self.pipeline._iterate():
+            if target is not None and isinstance(other, SinkStep) and other.sink.target == target:
+                raise JobDefinitionError(f"steps {other.name!r} and {step_name!r} both write to {target}")
+        try:
+            sink.check(self.schema)
+        except JobDefinitionError as error:
+            raise JobDefinitionError(f"step {step_name!r}: {error}") from error
+        self.pipeline._add(SinkStep(self.pipeline, step_name, (self._output,), {}, sink=sink))
+
+    def collect(self, name: str = "result") -> None:
+        """Bring these rows back to the process that submits the job; they are found there under `name`."""
+        from jetfast.connectors.arrow import collect
+
+        self.write(collect(), name=name)
+
+    @property
+    def _label(self) -> str:
+        return self.name
+
+    def _named(self, column: object, step: str) -> tuple[str, Expression]:
+        if isinstance(column, str):
+            return column, Expression(Column(column))
+        expression = as_expression(column)
+        name = expression.name
+        if name is None and str(expression) in self.schema.names:  # a bare pc.field("x")
+            return str(expression), Expression(Column(str(expression)))
+        if name is None:
+            raise JobDefinitionError(f"step {step!r}: the computed column {expression} needs a name: add .alias(...)")
+        return name, expression
+
+    def _with_columns(self, columns: Mapping[str, object], operator: str, name: str | None, on_error: OnError) -> Stage:
+        if not isinstance(columns, Mapping) or not columns:
+            raise JobDefinitionError(
+                f'step {name or operator!r}: {operator} needs {{"name": expression}}, got {columns!r}'
+            )
+        generated = f"{operator}({', '.join(map(str, columns))})"
+        for column in columns:
+            if not isinstance(column, str) or not column:
+                raise JobDefinitionError(f"step {name or generated!r}: a column is named by text, got {column!r}")
+            if column == self.event_time:
+                raise JobDefinitionError(
+                    f"step {name or generated!r}: {column!r} is the event time of these rows and cannot be replaced; "
+                    f"give the new column another name"
+                )
+        outputs = tuple((column, as_expression(value)) for column, value in columns.items())
+        return self._transform(WithColumns(outputs, on_error), name, generated, on_error)
+
+    def _transform(self, operation: Operation, name: str | None, generated: str, on_error: str = "fail") -> Stage:
+        step_name = self.pipeline._name_for(name, shorten(generated), stateful=False)
+        check_on_error(step_name, on_error)
+        schema = operation.bind(self.schema, step_name).schema
+        time, reason = self._time_after(operation, step_name)
+        step = TransformStep(
+            self.pipeline,
+            step_name,
+            (self._output,),
+            {MAIN_PORT: schema},
+            time=time,
+            no_time_reason=reason,
+            operation=operation,
+        )
+        self.pipeline._add(step)
+        return Stage(Output(step))
+
+    def _time_after(self, operation: Operation, step: str) -> tuple[str | None, str]:
+        """Follow the event-time column through a step."""
+        time = self.event_time
+        if time is None:
+            return None, self._no_time_reason
+        if isinstance(operation, Rename):
+            return operation.names.get(time, time), ""
+        if isinstance(operation, Select):
+            for name, expression in operation.outputs:
+                if pure_column(expression) == time:
+                    return name, ""
+        kept = not isinstance(operation, Select) and not (isinstance(operation, Drop) and time in operation.names)
+        return (time, "") if kept else (None, f"step {step!r} leaves its event-time column {time!r} out; keep it")
+
+    @property
+    def _no_time_reason(self) -> str:
+        if self._output.port != MAIN_PORT:
+            return "late and rejected rows have no event time any more"
+        return self._output.step.no_time_reason
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)
+        return f"<{type(self).__name__} {self._label!r} ({columns})>"
+
+
+class SourceStage(Stage):
+    """Rows as a source gives them."""
+
+    def with_event_time(
+        self, column: str, policy: WatermarkPolicyFactory | None = None, idle_timeout: Duration = "60s"
+    ) -> SourceStage:
+        """Declare the event time of the rows.
+
+        Parameters
+        ----------
+        column : a timestamp or date column; rows whose value is null are rejected (see `rejected_rows`)
+        policy : how far event time has come, per source partition; default `jf.watermarks.fixed_lag("0s")`
+        idle_timeout : a partition that gave no row for so long does not hold the others back; "0s": never
+        """
+        step = self._output.step
+        assert isinstance(step, SourceStep)
+        if step.event_time is not None:
+            raise JobDefinitionError(f"step {step.name!r} has an event time already: {step.event_time.column!r}")
+        if self.pipeline._readers(self._output):
+            raise JobDefinitionError(
+                f"step {step.name!r}: with_event_time must directly follow read, before other steps"
+            )
+        require_columns(step.name, [column], self.schema, "as event time")
+        check_time_type(step.name, column, self.schema.field(column).type)
+        if policy is not None and not callable(policy):
+            raise JobDefinitionError(
+                f"step {step.name!r}: policy must be one of jf.watermarks, such as "
+                f'jf.watermarks.fixed_lag("10s"), got {policy!r}'
+            )
+        idle_timeout_us = non_negative_duration_us(idle_timeout, "idle_timeout")
+        step.event_time = EventTime(column, FixedLag(0) if policy is None else policy, idle_timeout_us)
+        step.time = column
+        return SourceStage(self._output)
+
+    @property
+    def rejected_rows(self) -> Stage:
+        """Rows that could not be read or have no event time: partition, position, reason, row (text).
+
+        Not consumed, they are only counted in `job.metrics`.
+        """
+        return SideStage(Output(self._output.step, REJECTED_PORT), "rejected rows")
+
+
+class SideStage(Stage):
+    """Rows that a step put aside."""
+
+    def __init__(self, output: Output, what: str) -> None:
+        super().__init__(output)
+        self._what = what
+
+    @property
+    def _label(self) -> str:
+        return f"{self.name} {self._what}"
+
+
+class GroupedStage:
+    """Rows grouped by keys, waiting for a window."""
+
+    def __init__(self, stage: Stage, keys: tuple[tuple[str, Expression], ...]) -> None:
+        self._stage = stage
+        self._keys = keys
+
+    def window(self, window: Window) -> WindowedStage:
+        """Cut event time into windows (`jf.tumbling`, `jf.sliding`); follow with `.agg(...)`."""
+        return WindowedStage(self._stage, self._keys, window)
+
+    def agg(self, **aggregates: Aggregate) -> AggregateStage:
+        """Not without a window: a stream has no end, so a result per key would never be final."""
+        raise JobDefinitionError(
+            "an aggregate over a stream needs a window: write .group_by(...).window(jf.tumbling(...)).agg(...)"
+        )
+
+    def __repr__(self) -> str:
+        return f"<GroupedStage {self._stage.name!r} by {', '.join(name for name, _ in self._keys)}>"
+
+
+class WindowedStage:
+    """Rows grouped by keys and window, waiting for aggregates."""
+
+    def __init__(self, stage: Stage, keys: tuple[tuple[str, Expression], ...], window: Window) -> None:
+        if not isinstance(window, Window):
+            raise JobDefinitionError(f'window needs jf.tumbling("1h") or jf.sliding("24h", "1h"), got {window!r}')
+        self._stage = stage
+        self._keys = keys
+        self._window = window
+
+    def agg(self, *, name: str | None = None, **aggregates: Aggregate) -> AggregateStage:
+        """Aggregate per key and window: `agg(flights=jf.count(), worst=jf.max("delay"))`.
+
+        The result has the keys, window_start and window_end (timestamp[us], end exclusive), and the aggregates, one
+        row per key and window that has rows, when the watermark has passed the window's end. Its event time would be
+        window_end - 1 us; a window over the result of a window is not supported yet.
+        """
+        return aggregate(self._stage, self._keys, self._window, aggregates, name)
+
+    def __repr__(self) -> str:
+        return f"<WindowedStage {self._stage.name!r}, {self._window}>"
+
+
+class AggregateStage(Stage):
+    """Results of windows."""
+
+    @property
+    def late_rows(self) -> Stage:
+        """Rows that missed a window: the input's columns and `missed_until`, the end of the last window they missed.
+
+        Not consumed, they are only counted in `job.metrics`.
+        """
+        return SideStage(Output(self._output.step, LATE_PORT), "late rows")
+
+
+def aggregate(
+    stage: Stage,
+    keys: tuple[tuple[str, Expression], ...],
+    window: Window,
+    aggregates: Mapping[str, Aggregate],
+    name: str | None,
+) -> AggregateStage:
+    """Check and add a window step."""
+    key_names = [key for key, _ in keys]
+    generated = shorten(f"agg({', '.join(aggregates)}{' by ' + ', '.join(key_names) if keys else ''}, {window})", 120)
+    step_name = stage.pipeline._name_for(name, generated, stateful=True)
+    schema = stage.schema
+    if not aggregates:
+        raise JobDefinitionError(f"step {step_name!r}: agg needs at least one aggregate, such as rows=jf.count()")
+    time = stage.event_time
+    if time is None:
+        raise JobDefinitionError(
+            f"step {step_name!r}: a window needs event time, but {stage._label!r} has none: {stage._no_time_reason}"
+        )
+    for result in (*key_names, *aggregates):
+        if result in RESULT_COLUMNS:
+            raise JobDefinitionError(
+                f"step {step_name!r}: {result!r} is a column that windows add themselves; use another name"
+            )
+    require_distinct(step_name, [*key_names, *aggregates])
+
+    key_fields, checked_keys = [], []
+    for key, expression in keys:
+        source = pure_column(expression)
+        if source is not None:
+            require_columns(step_name, [source], schema, "as key")
+            key_fields.append(schema.field(source).with_name(key))
+        else:
+            key_fields.append(pa.field(key, lower_for_step(expression, schema, step_name, key, "fail").data_type))
+        if source != key and key in schema.names:
+            raise JobDefinitionError(
+                f"step {step_name!r}: the computed key {key!r} has the name of a column; give it another .alias(...)"
+            )
+        checked_keys.append((key, None if source == key else expression))
+    check_keys(step_name, pa.schema(key_fields))
+    checked = [check_aggregate(step_name, result, value, schema) for result, value in aggregates.items()]
+    result_schema = pa.schema(
+        [
+            *key_fields,
+            pa.field("window_start", pa.timestamp("us")),
+            pa.field("window_end", pa.timestamp("us")),
+            *(pa.field(column.name, data_type) for column, data_type in checked),
+        ]
+    )
+    late_schema = schema.append(pa.field(MISSED_UNTIL, pa.timestamp("us")))
+    step = WindowStep(
+        stage.pipeline,
+        step_name,
+        (stage._output,),
+        {MAIN_PORT: result_schema, LATE_PORT: late_schema},
+        no_time_reason="the result of a window cannot be windowed again yet",
+        keys=checked_keys,
+        time_column=time,
+        window=window,
+        aggregates=[column for column, _ in checked],
+    )
+    stage.pipeline._add(step)
+    return AggregateStage(Output(step))
+
+
+def check_aggregate(step: str, name: str, value: Aggregate, schema: pa.Schema) -> tuple[WindowedAggregate, pa.DataType]:
+    """Check one aggregate against the schema; return it, and the type of its result."""
+    if not isinstance(value, Aggregate):
+        raise JobDefinitionError(
+            f"step {step!r}: {name}= needs an aggregate such as jf.count() or jf.mean(...), got {value!r}"
+        )
+    if value.column is None:
+        return WindowedAggregate(name, value.kind, None), pa.int64()
+    argument: str | Expression
+    if isinstance(value.column, str):
+        require_columns(step, [value.column], schema, f"in {name}")
+        argument, value_type = value.column, schema.field(value.column).type
+    else:
+        expression = as_expression(value.column)
+        value_type = lower_for_step(expression, schema, step, name, "fail").data_type
+        argument = pure_column(expression) or expression
+    try:
+        return WindowedAggregate(name, value.kind, argument), result_type(value.kind, value_type)
+    except TypeError as error:
+        raise JobDefinitionError(f"step {step!r}, column {name!r}: {error} (from {value.column})") from error
+
+
+def check_keys(step: str, keys: pa.Schema) -> None:
+    """Raise JobDefinitionError for keys of a type that has no hash."""
+    from jetfast.kernels.partitioning import check_key_types
+
+    try:
+        check_key_types(keys, keys.names)
+    except TypeError as error:
+        raise JobDefinitionError(f"step {step!r}: {error}") from error
+
+
+def check_time_type(step: str, column: str, data_type: pa.DataType) -> None:
+    """Raise JobDefinitionError unless a column can be event time."""
+    if pa.types.is_timestamp(data_type) or pa.types.is_date(data_type):
+        return
+    hint = "read it as timestamp[us], e.g. with the schema= of jf.files"
+    if pa.types.is_integer(data_type):
+        hint = 'cast it where it is made: microseconds since 1970 are .cast(pa.timestamp("us"))'
+    raise JobDefinitionError(
+        f"step {step!r}: event time {column!r} must be a timestamp or date column, but it is {data_type}; {hint}"
+    )
+
+
+def schema_difference(left: pa.Schema, right: pa.Schema) -> str:
+    """Return how names or types differ, or "" if they do not."""
+    if left.names != right.names:
+        missing = [name for name in left.names if name not in right.names]
+        surplus = [name for name in right.names if name not in left.names]
+        parts = [f"only the first has {', '.join(missing)}"] if missing else []
+        parts += [f"only the second has {', '.join(surplus)}"] if surplus else []
+        return "; ".join(parts) or "the order of the columns"
+    different = [
+        f"{one.name} is {one.type} and {other.type}"
+        for one, other in zip(left, right, strict=True)
+        if one.type != other.type
+    ]
+    return "; ".join(different)
+
+
+def infer_schema(function: BatchFunction, schema: pa.Schema, step: str) -> pa.Schema:
+    """Call a function of the user on an empty batch, and return the schema of what it gives."""
+    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    try:
+        result = function(empty)
+    except Exception as error:
+        raise JobDefinitionError(
+            f"step {step!r}: the function raised {type(error).__name__} on a batch without rows ({error}); give "
+            f"schema= so that it need not be called to find the schema"
+        ) from error
+    if not isinstance(result, pa.RecordBatch):
+        raise JobDefinitionError(
+            f"step {step!r}: the function must return a pyarrow.RecordBatch, it returned {type(result).__name__}"
+        )
+    return result.schema

@@ -1,0 +1,147 @@
+"""The steps that a user describes, before planning: sources, stateless steps, unions, windows, sinks.
+
+A step has outputs (ports) that other steps read: MAIN_PORT everywhere; REJECTED_PORT of a source; LATE_PORT of
+a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from jetfast.api.expressions import Expression
+from jetfast.api.operations import Operation
+from jetfast.core.aggregate import AggregateKind
+from jetfast.core.event_time import WatermarkPolicyFactory
+from jetfast.core.items import MAIN_PORT
+from jetfast.core.source import REJECTED_SCHEMA, Sink, Source
+from jetfast.core.windows import Window
+
+if TYPE_CHECKING:
+    from jetfast.api.pipeline import Pipeline
+
+REJECTED_PORT = 1
+LATE_PORT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """One output port of a step: what a Stage stands for."""
+
+    step: Step
+    port: int = MAIN_PORT
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.step.schemas[self.port]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Output) and other.step is self.step and other.port == self.port
+
+    def __hash__(self) -> int:
+        return hash((id(self.step), self.port))
+
+
+@dataclass(eq=False)
+class Step:
+    """One named step; `schemas` by output port. `time` is the event-time column of the main output, if it has one."""
+
+    pipeline: Pipeline
+    name: str
+    inputs: tuple[Output, ...]
+    schemas: dict[int, pa.Schema]
+    time: str | None = None
+    no_time_reason: str = ""
+    """Why `time` is None, for the message of whoever needs it."""
+
+    def describe(self) -> str:
+        """One line for `explain` and pictures."""
+        return type(self).__name__
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """How a source makes event time."""
+
+    column: str
+    policy: WatermarkPolicyFactory
+    idle_timeout_us: int
+
+
+@dataclass(eq=False)
+class SourceStep(Step):
+    """Reads a source; port 1 has the rows that were rejected."""
+
+    source: Source = field(kw_only=True)
+    event_time: EventTime | None = None
+
+    def describe(self) -> str:
+        return f"read {self.source.name}" + (f", event time {self.event_time.column}" if self.event_time else "")
+
+
+@dataclass(eq=False)
+class TransformStep(Step):
+    """A stateless step without a function of the user."""
+
+    operation: Operation = field(kw_only=True)
+
+    def describe(self) -> str:
+        return self.name
+
+
+@dataclass(eq=False)
+class MapBatchesStep(Step):
+    """A function of the user over record batches."""
+
+    function: Callable[[pa.RecordBatch], pa.RecordBatch] = field(kw_only=True)
+
+    def describe(self) -> str:
+        return f"map_batches {getattr(self.function, '__qualname__', repr(self.function))}"
+
+
+@dataclass(eq=False)
+class UnionStep(Step):
+    """All rows of all inputs, which have equal schemas."""
+
+    def describe(self) -> str:
+        return "union of " + ", ".join(output.step.name for output in self.inputs)
+
+
+@dataclass(frozen=True)
+class WindowedAggregate:
+    """One aggregate of a window step; `argument` is a column's name, an expression, or None for count(*)."""
+
+    name: str
+    kind: AggregateKind
+    argument: str | Expression | None
+
+
+@dataclass(eq=False)
+class WindowStep(Step):
+    """Aggregates by key and window; port 1 has the late rows. `keys`: name and, if computed, the expression."""
+
+    keys: Sequence[tuple[str, Expression | None]] = field(kw_only=True)
+    time_column: str = field(kw_only=True)
+    window: Window = field(kw_only=True)
+    aggregates: Sequence[WindowedAggregate] = field(kw_only=True)
+
+    def describe(self) -> str:
+        keys = ", ".join(name for name, _ in self.keys)
+        return f"{self.window}" + (f" by {keys}" if keys else "")
+
+
+@dataclass(eq=False)
+class SinkStep(Step):
+    """Writes to a sink."""
+
+    sink: Sink = field(kw_only=True)
+
+    def describe(self) -> str:
+        return f"write {self.sink.name}"
+
+
+def source_schemas(source: Source) -> dict[int, pa.Schema]:
+    return {MAIN_PORT: source.schema, REJECTED_PORT: REJECTED_SCHEMA}

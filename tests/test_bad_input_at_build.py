@@ -1,0 +1,324 @@
+"""What is wrong with a pipeline is said when it is built: the step, the column, and what there is instead."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import jetfast as jf
+from jetfast import col
+from jetfast.errors import DurationError, JobDefinitionError
+
+SCHEMA = pa.schema(
+    [
+        ("carrier", pa.string()),
+        ("origin", pa.string()),
+        ("scheduled", pa.timestamp("us")),
+        ("day", pa.date32()),
+        ("dep_delay", pa.float64()),
+        ("distance", pa.int64()),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+
+
+def flights(pipeline: jf.Pipeline, name: str = "flights") -> Any:
+    return pipeline.read(jf.memory(schema=SCHEMA), name=name)
+
+
+def timed(pipeline: jf.Pipeline, name: str = "flights") -> Any:
+    return flights(pipeline, name).with_event_time("scheduled", jf.watermarks.fixed_lag("2h"))
+
+
+def windowed(stage: Any) -> Any:
+    return stage.group_by("carrier").window(jf.tumbling("1h"))
+
+
+HOUR = jf.tumbling("1h")
+
+# What is done with an event-time stage of the columns above, and what the error must say.
+ON_TIMED_STAGE: dict[str, tuple[Callable[[Any], object], str]] = {
+    "missing column in select": (
+        lambda s: s.select("carrier", "dep_dleay"),
+        "step 'select(carrier, dep_dleay)': there is no column 'dep_dleay'; did you mean 'dep_delay'? The columns are: "
+        "carrier, origin, scheduled, day, dep_delay, distance, tags",
+    ),
+    "missing column in an expression": (
+        lambda s: s.where(col("depdelay") > 0, name="late ones"),
+        "step 'late ones': there is no column 'depdelay' (in (depdelay > 0)); did you mean 'dep_delay'?",
+    ),
+    "another case of letters": (lambda s: s.select("Carrier"), "did you mean 'carrier'?"),
+    "missing column in drop": (
+        lambda s: s.drop("orign"),
+        "step 'drop(orign)': there is no column 'orign'; did you mean 'origin'?",
+    ),
+    "missing column in rename": (
+        lambda s: s.rename({"x": "y"}),
+        "step 'rename(x as y)': there is no column 'x'. The columns are",
+    ),
+    "missing key": (
+        lambda s: s.group_by("airport").window(HOUR).agg(n=jf.count(), name="delays"),
+        "step 'delays': there is no column 'airport' (as key). The columns are",
+    ),
+    "missing column in an aggregate": (
+        lambda s: windowed(s).agg(worst=jf.max("delay"), name="delays"),
+        "step 'delays': there is no column 'delay' (in worst); did you mean 'dep_delay'?",
+    ),
+    "missing column in a computed aggregate": (
+        lambda s: windowed(s).agg(worst=jf.max(col("delay") * 60), name="delays"),
+        "step 'delays': there is no column 'delay' (in (delay * 60)); did you mean 'dep_delay'?",
+    ),
+    "nothing selected": (lambda s: s.select(), "select needs at least one column"),
+    "everything dropped": (lambda s: s.drop(*SCHEMA.names), "drop would leave no column"),
+    "one name twice in select": (
+        lambda s: s.select("carrier", col("origin").alias("carrier")),
+        "two columns of the result are named 'carrier'",
+    ),
+    "rename to a name that is there": (
+        lambda s: s.rename({"carrier": "origin"}),
+        "two columns of the result are named 'origin'",
+    ),
+    "computed column without a name": (
+        lambda s: s.select(col("distance") * 2),
+        "the computed column (distance * 2) needs a name: add .alias(...)",
+    ),
+    "computed key without a name": (lambda s: s.group_by(col("distance") % 10), "needs a name: add .alias(...)"),
+    "types that do not fit": (
+        lambda s: s.with_column("x", col("carrier") + 1),
+        "step 'with_column(x)', column 'x': (carrier + 1) does not fit the types of its columns",
+    ),
+    "where without condition": (
+        lambda s: s.where(col("distance") + 1),
+        "step 'where((distance + 1))': where needs a condition (bool), but (distance + 1) is int64",
+    ),
+    "where with text": (
+        lambda s: s.where("distance > 1"),
+        "where needs a condition such as col('distance > 1') > 0, got text",
+    ),
+    "on_error misspelt": (
+        lambda s: s.select("carrier", on_error="ignore"),
+        'on_error must be "fail" or "null", got \'ignore\'',
+    ),
+    "event time replaced": (
+        lambda s: s.with_column("scheduled", col("day")),
+        "step 'with_column(scheduled)': 'scheduled' is the event time of these rows and cannot be replaced",
+    ),
+    "event time lost before a window": (
+        lambda s: windowed(s.select("carrier", "distance")).agg(n=jf.count(), name="counts"),
+        "step 'counts': a window needs event time, but 'select(carrier, distance)' has none: "
+        "step 'select(carrier, distance)' leaves its event-time column 'scheduled' out; keep it",
+    ),
+    "event time twice": (lambda s: s.with_event_time("day"), "step 'flights' has an event time already: 'scheduled'"),
+    "aggregate without a window": (
+        lambda s: s.group_by("carrier").agg(n=jf.count()),
+        "an aggregate over a stream needs a window: write .group_by(...).window(jf.tumbling(...)).agg(...)",
+    ),
+    "window that is none": (
+        lambda s: s.group_by("carrier").window("1h"),
+        'window needs jf.tumbling("1h") or jf.sliding("24h", "1h"), got \'1h\'',
+    ),
+    "no key": (
+        lambda s: s.group_by(),
+        "group_by needs at least one key; without keys write .window(...).agg(...) at once",
+    ),
+    "no aggregate": (lambda s: windowed(s).agg(name="none"), "step 'none': agg needs at least one aggregate"),
+    "aggregate that is none": (
+        lambda s: windowed(s).agg(n="count", name="n"),
+        "step 'n': n= needs an aggregate such as jf.count() or jf.mean(...), got 'count'",
+    ),
+    "aggregate of a type that has none": (
+        lambda s: windowed(s).agg(m=jf.mean("carrier"), name="m"),
+        "step 'm', column 'm': mean needs numbers, got string (from carrier)",
+    ),
+    "key that cannot be partitioned": (
+        lambda s: s.group_by("tags").window(HOUR).agg(n=jf.count(), name="n"),
+        "step 'n': ",
+    ),
+    "key named as a result column": (
+        lambda s: s.group_by(col("carrier").alias("window_start")).window(HOUR).agg(n=jf.count(), name="n"),
+        "step 'n': 'window_start' is a column that windows add themselves; use another name",
+    ),
+    "aggregate named as a result column": (
+        lambda s: windowed(s).agg(window_end=jf.count(), name="n"),
+        "step 'n': 'window_end' is a column that windows add themselves",
+    ),
+    "aggregate named as a key": (
+        lambda s: windowed(s).agg(carrier=jf.count(), name="n"),
+        "step 'n': two columns of the result are named 'carrier'",
+    ),
+    "computed key named as a column": (
+        lambda s: s.group_by((col("distance") % 10).alias("distance")).window(HOUR).agg(n=jf.count(), name="n"),
+        "step 'n': the computed key 'distance' has the name of a column; give it another .alias(...)",
+    ),
+    "two keys of one name": (
+        lambda s: s.group_by("carrier", "carrier").window(HOUR).agg(n=jf.count(), name="n"),
+        "step 'n': two columns of the result are named 'carrier'",
+    ),
+    "window after a window": (
+        lambda s: windowed(windowed(s).agg(n=jf.count(), name="hours")).agg(m=jf.sum("n"), name="again"),
+        "step 'again': a window needs event time, but 'hours' has none: "
+        "the result of a window cannot be windowed again yet",
+    ),
+    "window over late rows": (
+        lambda s: windowed(windowed(s).agg(n=jf.count(), name="hours").late_rows).agg(m=jf.count(), name="again"),
+        "late and rejected rows have no event time any more",
+    ),
+    "union of other columns": (
+        lambda s: s.union(s.drop("tags")),
+        "a union needs equal columns, but 'flights' and 'drop(tags)' differ: only the first has tags",
+    ),
+    "union of other types": (
+        lambda s: s.union(s.with_column("distance", col("distance").cast("int"))),
+        "differ: distance is int64 and int32",
+    ),
+    "union of another order": (
+        lambda s: s.select("carrier", "origin").union(s.select("origin", "carrier")),
+        "differ: the order of the columns",
+    ),
+    "union with another pipeline": (lambda s: s.union(timed(jf.Pipeline())), "'flights' belongs to another pipeline"),
+    "union with no stage": (lambda s: s.union(SCHEMA), "union needs stages, got"),
+    "function that is none": (lambda s: s.map_batches("f"), "map_batches needs a function, got 'f'"),
+    "function that raises on no rows": (
+        lambda s: s.map_batches(lambda batch: batch.column("nope"), name="mapped"),
+        "step 'mapped': the function raised KeyError on a batch without rows",
+    ),
+    "function that returns no batch": (
+        lambda s: s.map_batches(lambda batch: 3, name="mapped"),
+        "step 'mapped': the function must return a pyarrow.RecordBatch, it returned int",
+    ),
+    "schema that is none": (
+        lambda s: s.map_batches(lambda batch: batch, schema={"a": "int64"}, name="mapped"),
+        "step 'mapped': schema must be a pyarrow.Schema, got dict",
+    ),
+    "event time lost in a function": (
+        lambda s: windowed(s.map_batches(lambda batch: batch.select(["carrier"]), name="f")).agg(
+            n=jf.count(), name="n"
+        ),
+        "step 'f' does not return its event-time column 'scheduled' as timestamp[us]",
+    ),
+    "sink that is none": (lambda s: s.write("out"), "write needs a sink such as jf.files(..., format=...), got 'out'"),
+    "two steps of one name": (
+        lambda s: s.where(col("distance") > 1, name="flights"),
+        "two steps are named 'flights'; give one of them another name=",
+    ),
+    "two windows of one generated name": (
+        lambda s: [windowed(s).agg(n=jf.count()), windowed(s).agg(n=jf.count())],
+        "two steps would be named 'agg(n by carrier, tumbling 1h)'; give one of them a name= of its own",
+    ),
+    "a name that is no text": (lambda s: s.drop("tags", name=3), "a step is named by text, got 3"),
+}
+
+
+@pytest.mark.parametrize(("build", "message"), ON_TIMED_STAGE.values(), ids=ON_TIMED_STAGE.keys())
+def test_a_wrong_step_is_an_error_at_build(build: Callable[[Any], object], message: str) -> None:
+    with pytest.raises(JobDefinitionError, match=re.escape(message)):
+        build(timed(jf.Pipeline()))
+
+
+ON_UNTIMED_STAGE: dict[str, tuple[Callable[[Any], object], type[Exception], str]] = {
+    "missing time column": (
+        lambda s: s.with_event_time("schedulled"),
+        JobDefinitionError,
+        "step 'flights': there is no column 'schedulled' (as event time); did you mean 'scheduled'?",
+    ),
+    "time column of text": (
+        lambda s: s.with_event_time("carrier"),
+        JobDefinitionError,
+        "step 'flights': event time 'carrier' must be a timestamp or date column, but it is string; "
+        "read it as timestamp[us]",
+    ),
+    "time column of integers": (
+        lambda s: s.with_event_time("distance"),
+        JobDefinitionError,
+        "event time 'distance' must be a timestamp or date column, but it is int64; cast it where it is made: "
+        'microseconds since 1970 are .cast(pa.timestamp("us"))',
+    ),
+    "policy that is none": (
+        lambda s: s.with_event_time("scheduled", "2h"),
+        JobDefinitionError,
+        "policy must be one of jf.watermarks, such as jf.watermarks.fixed_lag(\"10s\"), got '2h'",
+    ),
+    "negative idle timeout": (
+        lambda s: s.with_event_time("scheduled", idle_timeout="-1s"),
+        DurationError,
+        "idle_timeout must not be negative, got '-1s'",
+    ),
+    "bare int as idle timeout": (
+        lambda s: s.with_event_time("scheduled", idle_timeout=60),
+        TypeError,
+        'idle_timeout must have a unit, got the bare number 60; did you mean "60s"?',
+    ),
+    "window without event time": (
+        lambda s: windowed(s).agg(n=jf.count(), name="n"),
+        JobDefinitionError,
+        "step 'n': a window needs event time, but 'flights' has none: its source has no .with_event_time(...)",
+    ),
+    "event time after other steps": (
+        lambda s: (s.drop("tags"), s.with_event_time("scheduled")),
+        JobDefinitionError,
+        "step 'flights': with_event_time must directly follow read, before other steps",
+    ),
+    "union of different event times": (
+        lambda s: windowed(
+            s.union(s.pipeline.read(jf.memory(schema=SCHEMA), name="more").with_event_time("scheduled"), name="both")
+        ).agg(n=jf.count(), name="n"),
+        JobDefinitionError,
+        "the inputs of its union have different event-time columns: 'flights' has none, 'more' has scheduled",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "error", "message"), ON_UNTIMED_STAGE.values(), ids=ON_UNTIMED_STAGE.keys())
+def test_wrong_event_time_is_an_error_at_build(
+    build: Callable[[Any], object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        build(flights(jf.Pipeline()))
+
+
+def test_wrong_durations_are_errors_where_they_are_written() -> None:
+    with pytest.raises(
+        JobDefinitionError,
+        match="window size '10m' is not a multiple of the slide '3m'; the nearest sizes that are: 9m or 12m",
+    ):
+        jf.sliding("10m", "3m")
+    with pytest.raises(DurationError, match="lag must not be negative, got '-1h'"):
+        jf.watermarks.fixed_lag("-1h")
+    with pytest.raises(
+        TypeError, match=re.escape('window size must have a unit, got the bare number 10; did you mean "10s"?')
+    ):
+        jf.tumbling(10)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match='lag must have a unit, got the bare number 5; did you mean "5s"'):
+        jf.watermarks.fixed_lag(5)  # type: ignore[arg-type]
+    with pytest.raises(DurationError, match="window slide must be greater than zero"):
+        jf.sliding("10m", "0s")
+
+
+def test_a_pipeline_without_source_is_an_error_at_plan() -> None:
+    with pytest.raises(JobDefinitionError, match="pipeline 'empty' reads nothing: begin with p.read"):
+        jf.Pipeline("empty").plan()
+
+
+def test_what_is_neither_source_nor_name_is_refused() -> None:
+    with pytest.raises(JobDefinitionError, match=r"read needs a source such as jf.files\(...\), got 'flights.parquet'"):
+        jf.Pipeline().read("flights.parquet")  # type: ignore[arg-type]
+    with pytest.raises(JobDefinitionError, match="a pipeline is named by text"):
+        jf.Pipeline("")
+    pipeline = jf.Pipeline()
+    flights(pipeline)
+    with pytest.raises(JobDefinitionError, match="two steps are named 'flights'"):
+        flights(pipeline)
+    pipeline.read(jf.memory(schema=SCHEMA))
+    with pytest.raises(JobDefinitionError, match="two steps would be named 'memory'; give one of them a name="):
+        pipeline.read(jf.memory(schema=SCHEMA))
+
+
+def test_the_size_of_the_cluster_is_checked() -> None:
+    pipeline = jf.Pipeline()
+    flights(pipeline).collect()
+    with pytest.raises(JobDefinitionError, match="member_count must be at least 1, got 0"):
+        pipeline.plan(member_count=0)
+    with pytest.raises(JobDefinitionError, match="workers must be at least 1, got 0"):
+        pipeline.plan(workers=0)
