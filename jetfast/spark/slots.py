@@ -1,0 +1,120 @@
+"""Counts the slots of a Spark session, and refuses sessions that cannot carry members, before anything runs."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jetfast.errors import JobDefinitionError, ResourcesError
+
+WAIT_S = 20.0
+_LOOK_S = 0.2
+
+
+class Slots(NamedTuple):
+    """Places for tasks, of `cpus_per_task` cores each."""
+
+    executors: int
+    total: int
+    busy: int
+    cpus_per_task: int
+    executors_expected: int | None = None
+    """Executors that there will be when all have come; None if nobody knows."""
+    may_grow_to: int = 0
+    """Slots that dynamic allocation may bring; 0 without it."""
+
+    @property
+    def free(self) -> int:
+        return max(self.total - self.busy, 0)
+
+
+def check_session(spark: Any) -> None:
+    """Raise JobDefinitionError or ResourcesError for what is no Spark session, or one that members cannot live in."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise ResourcesError(
+            "SparkCluster needs a session in the driver's own process, this one is a Spark Connect session: executors "
+            "must reach the process that submits. Run the program on the driver (SparkSession.builder.master(...))"
+        )
+    if not hasattr(spark, "sparkContext"):
+        raise JobDefinitionError(f"SparkCluster needs a SparkSession, got {type(spark).__name__}")
+    if spark.sparkContext._jsc is None:
+        raise ResourcesError("the Spark session has been stopped; make a new one")
+    setting = "spark.sql.execution.pyspark.udf.killOnIdleTimeout"
+    if str(spark.conf.get(setting, "false")).lower() == "true":
+        raise ResourcesError(
+            f"{setting} (or spark.python.worker.killOnIdleTimeout) is true: a member looks idle to Spark, which would "
+            "kill it. Set it to false"
+        )
+
+
+def count_slots(spark: Any) -> Slots:
+    """Return the slots of the executors that are up now."""
+    context = spark.sparkContext
+    cpus_per_task = int(context.getConf().get("spark.task.cpus", "1"))
+    executors = total = 0
+    summaries = context._jsc.sc().statusStore().executorList(True)
+    for index in range(summaries.size()):
+        cores = int(summaries.apply(index).totalCores())
+        if cores > 0:  # the driver of a cluster has none
+            executors += 1
+            total += cores // cpus_per_task
+    # The scheduler's own figures: those of the status store may be seconds old.
+    running = context._jsc.sc().taskScheduler().runningTasksByExecutors().valuesIterator()
+    busy = 0
+    while running.hasNext():
+        busy += int(running.next())
+    return Slots(
+        executors, total, busy, cpus_per_task, _executors_expected(context), _may_grow_to(context, cpus_per_task)
+    )
+
+
+def require_slots(
+    look: Callable[[], Slots],
+    needed: int,
+    wait_s: float = WAIT_S,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Slots:
+    """Return the slots once `needed` of them are free. Raises ResourcesError naming needed and present.
+
+    Looks again for `wait_s` seconds while more may come: executors of a session that was started just now, slots of a
+    job that is just ending.
+    """
+    deadline = clock() + wait_s
+    while True:
+        slots = look()
+        if max(slots.free, slots.may_grow_to - slots.busy) >= needed:
+            return slots
+        complete = slots.executors_expected is not None and slots.executors >= slots.executors_expected
+        if (complete and slots.total < needed) or clock() >= deadline:
+            break
+        sleep(_LOOK_S)
+    grow = f"; dynamic allocation may bring it to {slots.may_grow_to}" if slots.may_grow_to else ""
+    raise ResourcesError(
+        f"{needed} free Spark slots are needed, one for each member, but there are {slots.free}: "
+        f"{slots.executors} executor(s) with {slots.total} slot(s) of {slots.cpus_per_task} core(s) (spark.task.cpus), "
+        f"{slots.busy} of them busy{grow}. Ask for fewer members=, or start Spark with more cores"
+    )
+
+
+def _executors_expected(context: Any) -> int | None:
+    """Return how many executors there will be, or None if nobody knows."""
+    master = str(context.master)
+    if master == "local" or master.startswith("local["):
+        return 1
+    if master.startswith("local-cluster["):
+        return int(master.removeprefix("local-cluster[").split(",")[0])
+    settings = context.getConf()
+    instances = settings.get("spark.executor.instances", None)
+    return int(instances) if instances is not None and not _is_dynamic(settings) else None
+
+
+def _may_grow_to(context: Any, cpus_per_task: int) -> int:
+    settings = context.getConf()
+    if not _is_dynamic(settings):
+        return 0
+    executors = int(settings.get("spark.dynamicAllocation.maxExecutors", str(2**20)))
+    return executors * max(int(settings.get("spark.executor.cores", "1")) // cpus_per_task, 1)
+
+
+def _is_dynamic(settings: Any) -> bool:
+    return str(settings.get("spark.dynamicAllocation.enabled", "false")).lower() == "true"

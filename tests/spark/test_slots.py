@@ -1,0 +1,67 @@
+"""A job that would wait for Spark slots without a word is refused before anything runs, with figures."""
+
+import itertools
+
+import pytest
+
+from jetfast.errors import ResourcesError
+from jetfast.spark.slots import Slots, require_slots
+
+
+def looks(*answers: Slots) -> tuple[list[float], "itertools.chain[Slots]"]:
+    """A clock that moves by the sleeps only, and what is seen at each look (the last one for ever)."""
+    return [0.0], itertools.chain(answers, itertools.repeat(answers[-1]))
+
+
+def require(needed: int, *answers: Slots) -> tuple[Slots, float]:
+    time_s, seen = looks(*answers)
+
+    def sleep(seconds: float) -> None:
+        time_s[0] += seconds
+
+    return require_slots(lambda: next(seen), needed, 20.0, lambda: time_s[0], sleep), time_s[0]
+
+
+def test_enough_free_slots_are_taken_at_once() -> None:
+    assert require(2, Slots(1, 4, 2, 1)) == (Slots(1, 4, 2, 1), 0.0)
+
+
+def test_too_few_slots_name_needed_and_present() -> None:
+    with pytest.raises(
+        ResourcesError, match=r"3 free Spark slots are needed.* there are 2: 1 executor\(s\) with 2 slot"
+    ):
+        require(3, Slots(1, 2, 0, 1, executors_expected=1))
+
+
+def test_busy_slots_are_not_free() -> None:
+    with pytest.raises(ResourcesError, match=r"there are 1: .* 3 of them busy"):
+        require(2, Slots(1, 4, 3, 1, executors_expected=1))
+
+
+def test_slots_that_cannot_come_are_not_waited_for() -> None:
+    time_s, seen = looks(Slots(2, 4, 0, 1, executors_expected=2))
+    with pytest.raises(ResourcesError):
+        require_slots(lambda: next(seen), 5, 20.0, lambda: time_s[0], lambda _: pytest.fail("waited"))
+
+
+def test_executors_that_are_still_starting_are_waited_for() -> None:
+    slots, waited_s = require(3, Slots(0, 0, 0, 1, 2), Slots(1, 2, 0, 1, 2), Slots(2, 4, 0, 1, 2))
+    assert slots.total == 4
+    assert waited_s == pytest.approx(0.4)
+
+
+def test_slots_of_a_job_that_is_just_ending_are_waited_for() -> None:
+    assert require(2, Slots(1, 4, 4, 1, 1), Slots(1, 4, 2, 1, 1))[0].free == 2
+
+
+def test_executors_that_do_not_come_are_an_error_in_the_end() -> None:
+    with pytest.raises(ResourcesError, match="there are 2"):
+        require(3, Slots(1, 2, 0, 1, None))
+
+
+def test_dynamic_allocation_counts_with_what_it_may_bring() -> None:
+    assert require(3, Slots(0, 0, 0, 1, may_grow_to=8))[1] == 0.0
+    with pytest.raises(ResourcesError, match="dynamic allocation may bring it to 8"):
+        require(9, Slots(0, 0, 0, 1, may_grow_to=8))
+    with pytest.raises(ResourcesError, match="7 of them busy"):
+        require(2, Slots(4, 8, 7, 1, may_grow_to=8))
