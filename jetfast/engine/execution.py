@@ -30,6 +30,7 @@ from jetfast.engine.processor_tasklet import ProcessorTasklet
 from jetfast.engine.transport import ChannelId, ReceivingEnd, SendingEnd, Transport
 from jetfast.engine.worker import Assignment, Worker
 from jetfast.errors import JobCancelledError, ProtocolError
+from jetfast.kernels.partitioning import Splitter
 from jetfast.kernels.queues import MemoryBudget, SpscQueue
 from jetfast.types import PARTITION_COUNT
 
@@ -251,8 +252,6 @@ class Execution:
                 owners = local_partition_owners(self.partition_count, destination.local_parallelism)
             if len(targets) == 1 or not routing.keys:  # no keys: one global partition, 0
                 return SingleTargetEdge(targets, measured, 0 if len(targets) == 1 else int(owners[0]))
-            from jetfast.kernels.partitioning import Splitter
-
             splitter = Splitter(plan.edge.schema, routing.keys, owners, len(targets))
             return PartitionedEdge(targets, measured, splitter.split)
         return RoundRobinEdge(targets, measured)

@@ -257,7 +257,7 @@ def test_a_processor_that_cannot_be_opened_fails_the_execution_and_is_closed():
         def open(self, context):
             raise OSError("disk full")
 
-    with pytest.raises(JobFailedError, match="step 'sink' failed when it was opened on member 0.*disk full"):
+    with pytest.raises(JobFailedError, match=r"step 'sink' failed when it was opened on member 0.*disk full"):
         source_to_sink(lambda: EndlessSource(log), log, sink=lambda: Broken(log))
     assert len(log.of("close")) == 2
 
@@ -267,7 +267,7 @@ def test_a_processor_that_cannot_be_closed_fails_the_execution():
         def close(self, error):
             raise OSError("rename refused")
 
-    with pytest.raises(JobFailedError, match="step 'sink' failed when it was closed .*rename refused"):
+    with pytest.raises(JobFailedError, match=r"step 'sink' failed when it was closed .*rename refused"):
         source_to_sink(lambda: ScriptedSource([]), Log(), sink=lambda: Broken(Log()))
 
 
@@ -297,7 +297,7 @@ def test_only_one_step_on_a_path_makes_watermarks():
         ("sink", lambda: LoggingSink(Log())),
         edges=[("source", "second"), ("second", "sink")],
     )
-    with pytest.raises(JobFailedError, match="step 'second' .* only one step on a path"):
+    with pytest.raises(JobFailedError, match=r"step 'second' .* only one step on a path"):
         run(dag)
 
 
