@@ -86,7 +86,13 @@ class Source(Protocol):
         """Open a partition at a saved position (None: from the start). `context` has the clock."""
 
     def with_columns(self, names: Sequence[str]) -> Self:
-        """Return a copy that reads only these columns, in this order; names that are not in `schema` are a KeyError."""
+        """Return a copy that reads only these columns (one or more), in this order; unknown names are a KeyError."""
+
+    def check_event_time(self, column: str) -> None:
+        """Raise JobDefinitionError if rows cannot be read by the time in `column`. Called when the pipeline is built.
+
+        That there is such a column, of a type that holds times, is checked elsewhere.
+        """
 
 
 class SinkWriter(Protocol):

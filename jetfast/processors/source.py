@@ -58,7 +58,7 @@ class ReadSource:
         if not 1 <= self.batch_rows <= BATCH_ROWS_MAX:
             raise JobDefinitionError(f"batch_rows must be in [1, {BATCH_ROWS_MAX}], got {self.batch_rows}")
         if self.event_time_column is not None:
-            _check_event_time(self.source, self.event_time_column)
+            check_event_time(self.source, self.event_time_column)
 
     def __call__(self) -> "SourceReader":
         return SourceReader(self)
@@ -283,7 +283,8 @@ def row_as_json(row: dict[str, Any]) -> str:
     return msgspec.json.encode(row, enc_hook=str).decode()
 
 
-def _check_event_time(source: Source, column: str) -> None:
+def check_event_time(source: Source, column: str) -> None:
+    """Raise JobDefinitionError if a column of a source cannot be its event time."""
     if column not in source.schema.names:
         raise JobDefinitionError(
             f"{source.name}: there is no event time column {column!r}; there are {', '.join(source.schema.names)}"
@@ -293,6 +294,7 @@ def _check_event_time(source: Source, column: str) -> None:
         raise JobDefinitionError(
             f"{source.name}: event time column {column!r} must be a timestamp or a date, it is {column_type}"
         )
+    source.check_event_time(column)
 
 
 def _fitting_times(column: pa.Array) -> npt.NDArray[np.bool_]:

@@ -1,0 +1,231 @@
+"""Writing files so that nobody sees them half written: a temporary name beside the final one, fsync, rename at the
+end.
+"""
+
+import os
+import posixpath
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jetfast.connectors.file_formats import compression_of
+from jetfast.core.batch import Batch
+from jetfast.errors import JobDefinitionError
+
+ROW_GROUP_ROWS = 1 << 18
+ROW_GROUP_BYTES = 64 << 20
+"""Batches are gathered up to this size before Parquet writes a row group."""
+
+
+class TableWriter(Protocol):
+    """Writes one format into a stream. pyarrow's own writers have this shape."""
+
+    def write_table(self, table: pa.Table) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_table_writer(stream: Any, file_format: str, schema: pa.Schema) -> TableWriter:
+    """Begin a file of a format."""
+    if file_format == "parquet":
+        import pyarrow.parquet as pq
+
+        writer: TableWriter = pq.ParquetWriter(stream, schema)
+    elif file_format == "ipc":
+        writer = pa.ipc.new_file(stream, schema)
+    elif file_format == "ipc_stream":
+        writer = pa.ipc.new_stream(stream, schema)
+    elif file_format == "csv":
+        writer = CsvTableWriter(stream, schema)
+    else:
+        writer = JsonTableWriter(stream, schema)
+    return writer
+
+
+class CsvTableWriter:
+    """CSV with a header. Null is nothing, empty text is "", text is quoted, times are ISO with six digits."""
+
+    def __init__(self, stream: Any, schema: pa.Schema) -> None:
+        from pyarrow import csv
+
+        self.schema = pa.schema([pa.field(field.name, _plain_type(field.type)) for field in schema])
+        self.writer = csv.CSVWriter(stream, self.schema)
+
+    def write_table(self, table: pa.Table) -> None:
+        self.writer.write_table(table.cast(self.schema))
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class JsonTableWriter:
+    """JSON lines. Dates and times are text, decimals too, durations whole numbers; NaN and infinities are bare
+    words.
+    """
+
+    def __init__(self, stream: Any, schema: pa.Schema) -> None:
+        self.stream = stream
+        self.schema = pa.schema([pa.field(field.name, _plain_type(field.type)) for field in schema])
+        self.float_names = [field.name for field in schema if pa.types.is_floating(field.type)]
+
+    def write_table(self, table: pa.Table) -> None:
+        table = table.cast(self.schema)
+        for batch in table.to_batches():
+            self._write(batch)
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        columns = []
+        for field, column in zip(self.schema, batch.columns, strict=True):
+            columns.append(column.cast(pa.string()) if pa.types.is_temporal(field.type) else column)
+        rows = pa.RecordBatch.from_arrays(columns, names=self.schema.names).to_pylist()
+        for name in self.float_names:
+            column = batch.column(name)
+            if pc.all(pc.is_finite(column)).as_py() is False:
+                for row in rows:
+                    row[name] = _json_float(row[name])
+        self.stream.write(msgspec.json.Encoder().encode_lines(rows))
+
+    def close(self) -> None:
+        """Lines need no end."""
+
+
+def _json_float(value: float | None) -> Any:
+    """JSON has no NaN and no infinities; the words that pyarrow, Python and Spark read stand for them."""
+    if value is None or value - value == 0:
+        return value
+    return msgspec.Raw(b"NaN" if value != value else b"Infinity" if value > 0 else b"-Infinity")
+
+
+def _plain_type(column_type: pa.DataType) -> pa.DataType:
+    """Text has no dictionaries, no views and no durations."""
+    if pa.types.is_dictionary(column_type):
+        return _plain_type(column_type.value_type)
+    if pa.types.is_string_view(column_type):
+        return pa.string()
+    return pa.int64() if pa.types.is_duration(column_type) else column_type
+
+
+def check_writable(schema: pa.Schema, file_format: str, what: str) -> None:
+    """Raise JobDefinitionError if a format cannot hold these columns so that they can be read again."""
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise JobDefinitionError(f"{what}: two columns are named {twice[0]!r}; rename one of them")
+    if file_format in ("csv", "json"):
+        for field in schema:
+            plain = _plain_type(field.type)
+            if file_format == "csv" and pa.types.is_nested(plain):
+                raise JobDefinitionError(
+                    f"{what}: CSV cannot hold the nested column {field.name!r} ({field.type}); "
+                    f"select its parts, or write Parquet, Arrow or JSON lines"
+                )
+            if _holds_binary(plain):
+                raise JobDefinitionError(
+                    f"{what}: text cannot hold the binary column {field.name!r}; cast it, or write Parquet or Arrow"
+                )
+    try:
+        writer = open_table_writer(pa.BufferOutputStream(), file_format, schema)
+        writer.write_table(schema.empty_table())
+        writer.close()
+    except (pa.ArrowException, ValueError) as error:
+        raise JobDefinitionError(f"{what}: {file_format} cannot hold these columns: {error}") from error
+
+
+def _holds_binary(column_type: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_binary(column_type) or types.is_large_binary(column_type) or types.is_fixed_size_binary(column_type):
+        return True
+    if types.is_binary_view(column_type):
+        return True
+    return any(_holds_binary(column_type.field(i).type) for i in range(column_type.num_fields))
+
+
+class FileWriter:
+    """One file under a temporary name until `finish`. Nothing is made before the first row, or `finish`."""
+
+    def __init__(self, filesystem: Any, path: str, temporary: str, file_format: str, schema: pa.Schema) -> None:
+        self.filesystem = filesystem
+        self.path = path
+        self.temporary = temporary
+        self.file_format = file_format
+        self.schema = schema
+        self.stream: Any = None
+        self.table_writer: TableWriter | None = None
+        self.waiting: list[pa.RecordBatch] = []
+        self.waiting_rows = 0
+        self.waiting_bytes = 0
+
+    def write(self, batch: Batch) -> None:
+        """Take rows; Parquet gathers them up to a row group."""
+        rows = batch.to_arrow()
+        self.waiting.append(rows)
+        self.waiting_rows += rows.num_rows
+        self.waiting_bytes += batch.nbytes
+        if self.file_format != "parquet" or (
+            self.waiting_rows >= ROW_GROUP_ROWS or self.waiting_bytes >= ROW_GROUP_BYTES
+        ):
+            self._flush()
+
+    @property
+    def has_rows(self) -> bool:
+        return self.stream is not None or self.waiting_rows > 0
+
+    def finish(self) -> None:
+        """Make the file durable and visible; one of that name is replaced."""
+        self._open()
+        self._flush()
+        assert self.table_writer is not None
+        self.table_writer.close()
+        self.stream.close()
+        rename_durably(self.filesystem, self.temporary, self.path)
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        self.waiting.clear()
+        if self.stream is None:
+            return
+        self.stream.close()
+        if self.filesystem.get_file_info(self.temporary).is_file:
+            self.filesystem.delete_file(self.temporary)
+
+    def _open(self) -> None:
+        if self.stream is not None:
+            return
+        self.filesystem.create_dir(posixpath.dirname(self.path) or ".", recursive=True)
+        stream = self.filesystem.open_output_stream(self.temporary, compression=None)
+        codec = compression_of(self.path)
+        self.stream = stream if codec is None else pa.CompressedOutputStream(stream, codec)
+        self.table_writer = open_table_writer(self.stream, self.file_format, self.schema)
+
+    def _flush(self) -> None:
+        if not self.waiting:
+            return
+        self._open()
+        assert self.table_writer is not None
+        waiting = [pa.RecordBatch.from_arrays(rows.columns, schema=self.schema) for rows in self.waiting]
+        self.waiting.clear()
+        self.waiting_rows = self.waiting_bytes = 0
+        self.table_writer.write_table(pa.Table.from_batches(waiting, self.schema))
+
+
+def rename_durably(filesystem: Any, temporary: str, path: str) -> None:
+    """Give a whole file its name; on a local disk data and name are flushed, so that a crash leaves the old or the
+    new.
+    """
+    from pyarrow import fs
+
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        if filesystem.get_file_info(path).type != fs.FileType.NotFound:
+            filesystem.delete_file(path)
+        filesystem.move(temporary, path)
+        return
+    with open(temporary, "rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    if os.name == "posix":
+        directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)

@@ -1,0 +1,503 @@
+"""Files as source and as sink: Parquet, CSV, JSON lines, Arrow IPC, on a local disk or any pyarrow filesystem."""
+
+import os
+import posixpath
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+
+from jetfast.connectors.file_formats import (
+    FORMATS,
+    START,
+    FileReader,
+    TextOptions,
+    check_readable,
+    csv_header,
+    default_suffix,
+    file_schema,
+    format_named,
+    format_of,
+    open_file,
+)
+from jetfast.connectors.file_listing import (
+    Groups,
+    Paths,
+    as_text,
+    group_files,
+    is_single_file,
+    list_files,
+    resolve_filesystem,
+)
+from jetfast.connectors.file_writers import FileWriter, check_writable
+from jetfast.core.batch import Batch
+from jetfast.core.processor import ProcessorContext
+from jetfast.core.source import REJECTED_SCHEMA, Position, Rows
+from jetfast.errors import JobDefinitionError, JobFailedError
+from jetfast.types import BATCH_ROWS_MAX
+
+PARTITIONS_WITH_EVENT_TIME_MAX = 64
+"""Files that are merged by event time at once; each is open, and each may hold the watermark back."""
+CHECKED_FILES_MAX = 1000
+"""Files whose columns are compared before the job runs; further ones when they are opened."""
+
+_POSITION = struct.Struct("<qqqqq")  # file of the partition, place in the file
+_READ_ERRORS = (OSError, ValueError, EOFError, KeyError, pa.ArrowException)
+
+
+def files(
+    path: Paths,
+    format: str | None = None,
+    *,
+    filesystem: Any = None,
+    partitions: Groups | None = None,
+    schema: pa.Schema | None = None,
+    batch_rows: int = BATCH_ROWS_MAX,
+    overwrite: bool = False,
+    delimiter: str = ",",
+    null_values: Sequence[str] = ("",),
+) -> "Files":
+    """Files to read from, or to write to.
+
+    Parameters
+    ----------
+    path : to read: a file, a list of files, a directory (its files, without those that begin with "." or "_") or a
+        pattern (* ? [abc] **); to write: a file, if the path ends in the suffix of the format, else a directory of part
+        files, one per writer that has rows
+    format : "parquet", "csv", "json" (a record a line), "ipc" (Arrow, Feather 2) or "ipc_stream"; None: what the suffix
+        says (.parquet .csv .jsonl .ndjson .json .arrow .feather .ipc .arrows; of text also with .gz .bz2 .zst)
+    filesystem : any pyarrow.fs or fsspec filesystem; None: the local disk, or what a URI such as s3://bucket/x says
+    partitions : to read with event time: groups of files, each of which is in time order when read in name order: a
+        list of lists, a function of the file's name, or a regular expression that finds the group's name in it. Each
+        group
+        is one source partition; without groups each file is
+    schema : to read: the columns and types that are wanted; None: those of the first file
+    batch_rows : rows of a batch at most
+    overwrite : to write: replace what is there, when the job finishes and not before
+    delimiter, null_values : of CSV to read; a value between quotes is never null
+
+    Written text: null is an empty field in CSV (empty text is ""), times are ISO 8601 in CSV and JSON and read back as
+    timestamps in microseconds or dates; decimals read back as floats or text unless `schema` says otherwise.
+
+    Malformed lines are rejected rows, with file and line. Files are read as a stream. Schemas are compared by names and
+    types (of CSV by names), columns may stand in any order.
+
+    Raises JobDefinitionError, when it is used, if there is no such file, it cannot be read or the files differ.
+    """
+    settings = _Settings(
+        path if isinstance(path, str | os.PathLike) else tuple(path),
+        _checked_format(format),
+        filesystem,
+        partitions,
+        None if schema is None else schema.remove_metadata(),
+        batch_rows,
+        overwrite,
+        TextOptions(delimiter, tuple(null_values)),
+    )
+    if not 1 <= batch_rows <= BATCH_ROWS_MAX:
+        raise JobDefinitionError(f"files: batch_rows must be in [1, {BATCH_ROWS_MAX}], got {batch_rows}")
+    if len(delimiter) != 1:
+        raise JobDefinitionError(f"files: delimiter must be one character, got {delimiter!r}")
+    return Files(settings)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    path: Any
+    file_format: str | None
+    filesystem: Any
+    partitions: Groups | None
+    schema: pa.Schema | None
+    batch_rows: int
+    overwrite: bool
+    text: TextOptions
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the path means, to read."""
+
+    filesystem: Any
+    file_format: str
+    paths: dict[str, str]  # name for people -> path in the filesystem
+    partitions: dict[str, list[str]]  # name -> names of files
+    schema: pa.Schema
+    schema_file: str  # the file that told the schema
+    exact: bool  # other columns than those are an error: the schema was not given by the user
+
+
+def _checked_format(name: str | None) -> str | None:
+    if name is None:
+        return None
+    found = format_named(name)
+    if found is None:
+        raise JobDefinitionError(f"files: there is no format {name!r}; there are {', '.join(FORMATS)}")
+    return found
+
+
+class Files:
+    """See `files`. A source and a sink; the files are looked for when it is first used as a source.
+
+    Position: index of the file in its partition, and the place in it.
+    """
+
+    cooperative = False
+    bounded = True
+
+    def __init__(
+        self, settings: _Settings, columns: tuple[str, ...] | None = None, found: _Found | None = None
+    ) -> None:
+        self.settings = settings
+        self.columns = columns
+        self._found = found
+
+    @property
+    def name(self) -> str:
+        path = self.settings.path
+        if not isinstance(path, tuple):
+            return f"files({as_text(path)})"
+        return f"files({as_text(path[0])}, ... {len(path)} files)" if path else "files()"
+
+    # As a source
+
+    @property
+    def schema(self) -> pa.Schema:
+        schema = self._find().schema
+        return schema if self.columns is None else pa.schema([schema.field(name) for name in self.columns])
+
+    def partitions(self) -> Sequence[str]:
+        return list(self._find().partitions)
+
+    def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> "FilesReader":
+        found = self._find()
+        return FilesReader(self.name, found, self.schema, self.settings, found.partitions[partition], position)
+
+    def with_columns(self, names: Sequence[str]) -> Self:
+        if not names:
+            raise ValueError(f"{self.name}: at least one column must be read")
+        schema = self.schema
+        for name in names:
+            schema.field(name)  # KeyError
+        return type(self)(self.settings, tuple(names), self._find())
+
+    def check_event_time(self, column: str) -> None:
+        """Raise JobDefinitionError if rows cannot be given event time: there are more partitions than can be merged."""
+        count = len(self._find().partitions)
+        if count > PARTITIONS_WITH_EVENT_TIME_MAX:
+            raise JobDefinitionError(
+                f"{self.name}: {count} source partitions are too many to be merged by event time (at most "
+                f"{PARTITIONS_WITH_EVENT_TIME_MAX}); give partitions= with groups of files that follow each other, "
+                f'for example partitions=r"(\\d{{4}})-\\d\\d" for one group a year'
+            )
+
+    def _find(self) -> _Found:
+        if self._found is None:
+            self._found = _find(self.name, self.settings)
+        return self._found
+
+    # As a sink
+
+    @property
+    def parallelism_one(self) -> bool:
+        return self._single()
+
+    @property
+    def target(self) -> str | None:
+        filesystem, path = self._target()
+        return f"{filesystem.type_name}:{path}"
+
+    def check(self, schema: pa.Schema) -> None:
+        check_writable(schema, self._target_format(), self.name)
+        self.check_target()
+
+    def check_target(self) -> None:
+        from pyarrow import fs
+
+        filesystem, path = self._target()
+        info = filesystem.get_file_info(path)
+        if info.type == fs.FileType.NotFound:
+            return
+        if self._single():
+            if info.type == fs.FileType.Directory:
+                raise JobDefinitionError(f"{self.name}: {path} is a directory; it was to be written as one file")
+            if not self.settings.overwrite:
+                raise JobDefinitionError(
+                    f"{self.name}: the file is there already; give overwrite=True to replace it, or another path"
+                )
+            return
+        if info.type == fs.FileType.File:
+            raise JobDefinitionError(
+                f"{self.name}: {path} is a file; a directory of part files was to be written there. "
+                f"For one file let the path end in {default_suffix(self._target_format())}"
+            )
+        there = [
+            file.base_name
+            for file in filesystem.get_file_info(fs.FileSelector(path))
+            if not file.base_name.startswith(".")
+        ]
+        foreign = sorted(name for name in there if _part_number(name) is None and not name.startswith("_"))
+        if foreign:
+            raise JobDefinitionError(
+                f"{self.name}: the directory holds other files, such as {foreign[0]!r}; write to a directory of its own"
+            )
+        if there and not self.settings.overwrite:
+            raise JobDefinitionError(
+                f"{self.name}: the directory holds {len(there)} files already; give overwrite=True to replace them, "
+                f"or another path"
+            )
+
+    def open_writer(self, schema: pa.Schema, context: ProcessorContext) -> "FilesWriter":
+        filesystem, path = self._target()
+        return FilesWriter(
+            self.name, filesystem, path, self._target_format(), self._single(), self.settings.overwrite, schema, context
+        )
+
+    def _target(self) -> tuple[Any, str]:
+        if isinstance(self.settings.path, tuple):
+            raise JobDefinitionError(f"{self.name}: a list of files cannot be written to; give one path")
+        filesystem, path = resolve_filesystem(as_text(self.settings.path), self.settings.filesystem)
+        return filesystem, path.rstrip("/") or path
+
+    def _target_format(self) -> str:
+        path = as_text(self._target()[1])
+        found = self.settings.file_format or format_of(path)
+        if found is None:
+            raise JobDefinitionError(f"{self.name}: give format= to write part files, one of {', '.join(FORMATS)}")
+        return found
+
+    def _single(self) -> bool:
+        return is_single_file(self._target()[1], self._target_format())
+
+
+def _find(what: str, settings: _Settings) -> _Found:
+    """Look for the files, and compare their columns."""
+    filesystem, file_format, paths = list_files(what, settings.path, settings.filesystem, settings.file_format)
+    partitions = group_files(what, paths, settings.partitions)
+    if settings.schema is not None:
+        found = _Found(filesystem, file_format, paths, partitions, settings.schema, "schema=", False)
+        try:
+            check_readable(settings.schema, file_format)
+        except (NotImplementedError, *_READ_ERRORS) as error:
+            raise JobDefinitionError(f"{what}: {file_format} cannot be read with this schema: {error}") from error
+        first = None
+    else:
+        first, schema = _first_schema(what, filesystem, file_format, paths, settings.text)
+        found = _Found(filesystem, file_format, paths, partitions, schema, first, True)
+    for name in list(paths)[:CHECKED_FILES_MAX]:
+        if name == first:
+            continue
+        try:
+            difference = _difference(found, name, settings.text)
+        except _READ_ERRORS as error:
+            raise JobDefinitionError(f"{what}: {name!r} cannot be read as {file_format}: {error}") from error
+        if difference is not None:
+            raise JobDefinitionError(f"{what}: the files differ: {difference}")
+    return found
+
+
+def _first_schema(
+    what: str, filesystem: Any, file_format: str, paths: dict[str, str], text: TextOptions
+) -> tuple[str, pa.Schema]:
+    """Return the first file that tells its columns and types, and them. Text without rows tells no types."""
+    for name, path in paths.items():
+        try:
+            schema = file_schema(filesystem, path, file_format, text)
+        except _READ_ERRORS as error:
+            raise JobDefinitionError(f"{what}: {name!r} cannot be read as {file_format}: {error}") from error
+        if schema is not None:
+            return name, schema
+    if file_format == "csv":
+        name, path = next(iter(paths.items()))
+        return name, pa.schema([(column, pa.string()) for column in csv_header(filesystem, path, text)])
+    raise JobDefinitionError(f"{what}: no file holds a row, so their columns are unknown; give schema=")
+
+
+def _difference(found: _Found, name: str, text: TextOptions) -> str | None:
+    """Say in what a file differs from the schema; None if it fits."""
+    path = found.paths[name]
+    if found.file_format == "csv":
+        return _name_difference(found, name, csv_header(found.filesystem, path, text))
+    schema = file_schema(found.filesystem, path, found.file_format, text)
+    if schema is None:
+        return None  # JSON without rows
+    if found.file_format == "json":
+        # Fields may be missing from records, and what is inferred depends on the sample: values decide when they are
+        # read.
+        names = [*schema.names, *(column for column in found.schema.names if column not in schema.names)]
+        return _name_difference(found, name, names)
+    for field in found.schema:
+        if field.name in schema.names and not schema.field(field.name).type.equals(field.type):
+            return (
+                f"column {field.name!r} is {field.type} in {found.schema_file!r} and {schema.field(field.name).type} "
+                f"in {name!r}"
+            )
+    return _name_difference(found, name, schema.names)
+
+
+def _name_difference(found: _Found, name: str, columns: Iterable[str]) -> str | None:
+    columns = list(columns)
+    for column in found.schema.names:
+        if column not in columns:
+            return f"column {column!r} of {found.schema_file!r} is missing in {name!r}, which has {', '.join(columns)}"
+    if found.exact:
+        for column in columns:
+            if column not in found.schema.names:
+                return f"column {column!r} of {name!r} is not in {found.schema_file!r}"
+    return None
+
+
+class FilesReader:
+    """Reads the files of one source partition, one after the other."""
+
+    def __init__(
+        self,
+        what: str,
+        found: _Found,
+        schema: pa.Schema,
+        settings: _Settings,
+        names: list[str],
+        position: Position | None,
+    ) -> None:
+        self.what = what
+        self.found = found
+        self.schema = schema
+        self.settings = settings
+        self.names = names
+        self.file: FileReader | None = None
+        self.row = 0
+        index, *place = _POSITION.unpack(position) if position is not None else (0, *START)
+        self.index: int = index
+        self.place = (place[0], place[1], place[2], place[3])
+
+    def read(self) -> Rows | None:
+        while self.index < len(self.names):
+            name = self.names[self.index]
+            try:
+                if self.file is None:
+                    self.file = self._open(name)
+                rows = self.file.read()
+            except _READ_ERRORS as error:
+                raise JobFailedError(
+                    f"{self.what}: {name!r} cannot be read further at row {self.row}: {type(error).__name__}: {error}"
+                ) from error
+            if rows is None:
+                self.file.close()
+                self.file, self.index, self.place, self.row = None, self.index + 1, START, 0
+                continue
+            self.place = rows.place
+            self.row = rows.first_row + rows.batch.num_rows
+            rejected = None
+            if rows.malformed:
+                columns = [
+                    [name] * len(rows.malformed),
+                    *(list(values) for values in zip(*rows.malformed, strict=True)),
+                ]
+                rejected = Batch.from_arrow(pa.record_batch(columns, schema=REJECTED_SCHEMA))
+            return Rows(
+                Batch.from_arrow(pa.RecordBatch.from_arrays(rows.batch.columns, schema=self.schema)),
+                _POSITION.pack(self.index, *self.place),
+                rows.first_row,
+                rejected,
+                origin=name,
+                row_numbers=rows.row_numbers,
+            )
+        return None
+
+    def _open(self, name: str) -> FileReader:
+        found = self.found
+        if list(found.paths).index(name) >= CHECKED_FILES_MAX:
+            difference = _difference(found, name, self.settings.text)
+            if difference is not None:
+                raise JobFailedError(f"{self.what}: the files differ: {difference}")
+        return open_file(
+            found.filesystem,
+            found.paths[name],
+            found.file_format,
+            self.schema,
+            self.place,
+            self.settings.batch_rows,
+            self.settings.text,
+            found.exact and len(self.schema) == len(found.schema),
+        )
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+
+class FilesWriter:
+    """One part file, or the one file. A writer without rows makes none, but the first does: the result can always be
+    read.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        filesystem: Any,
+        path: str,
+        file_format: str,
+        single: bool,
+        overwrite: bool,
+        schema: pa.Schema,
+        context: ProcessorContext,
+    ) -> None:
+        self.filesystem = filesystem
+        self.directory = posixpath.dirname(path) if single else path
+        self.single = single
+        self.overwrite = overwrite
+        self.index = context.index
+        self.parallelism = context.parallelism
+        self.name = posixpath.basename(path) if single else f"part-{self.index:05d}{default_suffix(file_format)}"
+        final = posixpath.join(self.directory, self.name)
+        if not overwrite and filesystem.get_file_info(final).type.name != "NotFound":
+            raise JobFailedError(f"{what}: {final} has come into being since the job was submitted")
+        self._remove_leftovers()
+        temporary = posixpath.join(self.directory, f".{self.name}.{context.execution_id}.tmp")
+        self.file = FileWriter(filesystem, final, temporary, file_format, schema)
+
+    def write(self, batch: Batch) -> None:
+        self.file.write(batch)
+
+    def finish(self) -> None:
+        if self.index == 0 or self.single or self.file.has_rows:
+            self.file.finish()
+            kept = self.name
+        else:
+            kept = ""
+        if self.overwrite and not self.single:
+            self._remove_old_parts(kept)
+
+    def abort(self) -> None:
+        self.file.abort()
+
+    def _remove_old_parts(self, kept: str) -> None:
+        """Remove what earlier jobs left under this writer's number; the first writer also does it for numbers
+        without writer.
+        """
+        for name in self._names():
+            number = _part_number(name)
+            mine = number == self.index or (self.index == 0 and number is not None and number >= self.parallelism)
+            if mine and name != kept:
+                self.filesystem.delete_file(posixpath.join(self.directory, name))
+
+    def _remove_leftovers(self) -> None:
+        """Remove temporary files of this very file, from a process that was killed."""
+        for name in self._names():
+            if name.startswith(f".{self.name}.") and name.endswith(".tmp"):
+                self.filesystem.delete_file(posixpath.join(self.directory, name))
+
+    def _names(self) -> list[str]:
+        from pyarrow import fs
+
+        listed = self.filesystem.get_file_info(fs.FileSelector(self.directory, allow_not_found=True))
+        return [info.base_name for info in listed if info.type == fs.FileType.File]
+
+
+def _part_number(name: str) -> int | None:
+    """Return the number of the writer of a part file, None for other names."""
+    head, _, rest = name.partition(".")
+    number = head.removeprefix("part-")
+    return int(number) if head != number and number.isdigit() and rest else None
