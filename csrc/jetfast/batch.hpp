@@ -265,7 +265,7 @@ inline Column allocate_strings(Arena& arena, const ColumnView& type, int64_t row
                                bool with_validity = false) {
   if (!is_string_layout(type.layout)) throw std::invalid_argument("allocate_strings needs a string or binary column");
   if (type.layout == Layout::offsets32 && byte_count > INT32_MAX)
-    throw std::length_error("a string column of more than 2 GiB needs large_string");
+    throw std::overflow_error("a string column of more than 2 GiB needs large_string");
   Column column;
   column.view = type;
   ColumnView& view = column.view;

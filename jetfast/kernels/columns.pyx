@@ -2,13 +2,14 @@
 """The engine's batch: columns in pooled or foreign memory, and its doors to and from Arrow (C data interface, zero-copy)."""
 
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
-from cpython.ref cimport Py_INCREF, PyObject
 from cython.operator cimport dereference
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr
 from libcpp.utility cimport move
 from libcpp.vector cimport vector
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 cimport numpy as cnp
 
-from jetfast.kernels._csrc.arena cimport Arena, ArenaStatistics
+from jetfast.kernels._csrc.arena cimport Arena, ArenaStatistics, Block
 from jetfast.kernels._csrc.arrow_c_data cimport (
     ArrowArray,
     ArrowArrayStream,
@@ -32,10 +33,34 @@ from jetfast.kernels._csrc.arrow_c_data cimport (
 )
 from jetfast.kernels._csrc.batch cimport Column, Rows, column_bytes, slice_rows
 from jetfast.kernels._csrc.column_view cimport ColumnView, Kind, Layout, TimeUnit
+from jetfast.kernels._csrc.framing cimport Message, OpaqueBytes, decode_rows, encode_rows
 from jetfast.kernels._csrc.gather cimport concatenate_columns, first_out_of_range, take_column
 from jetfast.kernels._csrc.timestamps cimport convert_to_microseconds, expand_validity, is_time_kind
 
 cnp.import_array()
+
+cdef extern from *:
+    """
+    #include <memory>
+    // A buffer of a Python object, released under the GIL by whatever thread drops its last column.
+    struct PythonBuffer {
+      Py_buffer buffer{};
+      ~PythonBuffer() {
+        if (buffer.obj == nullptr || !Py_IsInitialized()) return;
+        PyGILState_STATE state = PyGILState_Ensure();
+        PyBuffer_Release(&buffer);
+        PyGILState_Release(state);
+      }
+    };
+    static inline std::shared_ptr<PythonBuffer> make_python_buffer() { return std::make_shared<PythonBuffer>(); }
+    template <typename Owner>
+    static inline std::shared_ptr<const void> owned_by(const Owner& owner) { return owner; }
+    """
+    cdef cppclass PythonBuffer:
+        Py_buffer buffer
+    shared_ptr[PythonBuffer] make_python_buffer() except +
+    shared_ptr[const void] owned_by(const Block& owner) nogil
+    shared_ptr[const void] owned_by(const shared_ptr[PythonBuffer]& owner) nogil
 
 # Never destroyed: batches may be dropped by any thread up to the end of the process.
 cdef Arena* _arena = new Arena()
@@ -405,6 +430,151 @@ cdef class Batch:
                 raise ValueError(f"row {overflow} of column {column!r} does not fit 64 bits of microseconds")
         times.setflags(write=False)
         return times, validity
+
+
+    def encode(self):
+        """Return the rows as one message in pieces: a header, then the buffers with the padding between them.
+
+        Returns
+        -------
+        pieces : list of memoryview of bytes, none empty; joined they are the message. They share the batch's memory.
+        """
+        cdef vector[OpaqueBytes] opaque
+        cdef OpaqueBytes bytes_of_column
+        cdef size_t index
+        kept = []
+        for index in range(self.rows.columns.size()):
+            if self.rows.columns[index].view.layout == Layout.opaque:
+                field = self.schema.field(index)
+                serialized = _serialize(_to_arrow_array(self.rows.columns[index], field.type), field)
+                kept.append(serialized)
+                bytes_of_column.bytes = <const void*><uintptr_t>serialized.address
+                bytes_of_column.size = serialized.size
+                opaque.push_back(bytes_of_column)
+        cdef _EncodedBatch encoded = _EncodedBatch.__new__(_EncodedBatch)
+        encoded.kept = kept
+        with nogil:
+            encoded.message = encode_rows(dereference(_arena), self.rows, opaque)
+        cdef int64_t position = <int64_t>encoded.message.header.size() * 8
+        pieces = [_piece(encoded, encoded.message.header.data(), position)]
+        for index in range(encoded.message.pieces.size()):
+            if encoded.message.pieces[index].size == 0:
+                continue
+            if position & 63:
+                pieces.append(_PADDING[position & 63 :])
+            position = (position + 63) & ~63
+            pieces.append(_piece(encoded, encoded.message.pieces[index].bytes, encoded.message.pieces[index].size))
+            position += encoded.message.pieces[index].size
+        return pieces
+
+    @staticmethod
+    def decode(schema, message):
+        """Return the batch that a message holds, zero-copy: the batch keeps the message's buffer.
+
+        schema : pyarrow.Schema of the batch that was encoded
+        message : object with the buffer protocol, contiguous bytes; copied only if not aligned to 8 bytes
+
+        Raises ValueError for a message that is damaged or of another schema.
+        """
+        cdef shared_ptr[PythonBuffer] held = make_python_buffer()
+        cdef Py_buffer* buffer = &held.get().buffer
+        PyObject_GetBuffer(message, buffer, PyBUF_SIMPLE)
+        cdef const uint8_t* bytes_start = <const uint8_t*>buffer.buf
+        cdef int64_t size = buffer.len
+        cdef shared_ptr[const void] owner
+        cdef Block copied
+        cdef _SchemaTypes known = _known_types(schema)
+        cdef Rows rows
+        with nogil:
+            if <uintptr_t>bytes_start & 7:
+                copied = _arena.allocate(size)
+                memcpy(copied.get(), bytes_start, size)
+                bytes_start = copied.get()
+                owner = owned_by(copied)
+            else:
+                owner = owned_by(held)
+            rows = decode_rows(known.types, bytes_start, size, owner)
+        cdef size_t index
+        cdef Column* column
+        for index in range(rows.columns.size()):
+            column = &rows.columns[index]
+            if column.view.layout == Layout.opaque:
+                start = <const uint8_t*>column.view.values - bytes_start
+                part = pa.py_buffer(message).slice(start, column.view.bits_offset)
+                array = _deserialize(part, schema.field(index))
+                if len(array) != rows.row_count:
+                    raise ValueError(f"column {schema.field(index).name!r} has another number of rows than the message")
+                rows.columns[index] = import_array(array, schema.field(index).name)
+        return make_batch(schema, rows)
+
+
+_PADDING = memoryview(bytes(64))
+
+
+cdef class _SchemaTypes:
+    """The parsed types of a schema, kept so that each is parsed once."""
+
+    cdef vector[ColumnType] types
+    cdef object schema
+
+
+cdef dict _types_of_schemas = {}  # id(schema) -> _SchemaTypes, which holds the schema: an id is not used again
+
+
+cdef _SchemaTypes _known_types(schema):
+    cdef _SchemaTypes known = _types_of_schemas.get(id(schema))
+    if known is None:
+        known = _SchemaTypes.__new__(_SchemaTypes)
+        known.types = column_types(schema)
+        known.schema = schema
+        if len(_types_of_schemas) >= 256:
+            _types_of_schemas.clear()
+        _types_of_schemas[id(schema)] = known
+    return known
+
+
+cdef class _EncodedBatch:
+    cdef Message message
+    cdef object kept
+
+
+cdef class _MessageBytes:
+    """Bytes of an encoded batch, for the buffer protocol."""
+
+    cdef _EncodedBatch owner
+    cdef const void* start
+    cdef int64_t size
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, <void*>self.start, self.size, 1, flags)
+
+    def __releasebuffer__(self, Py_buffer* buffer):
+        pass
+
+
+cdef object _piece(_EncodedBatch owner, const void* start, int64_t size):
+    cdef _MessageBytes piece = _MessageBytes.__new__(_MessageBytes)
+    piece.owner = owner
+    piece.start = start
+    piece.size = size
+    return memoryview(piece)
+
+
+def _serialize(array, field):
+    """A nested column as an Arrow IPC stream of one batch."""
+    sink = pa.BufferOutputStream()
+    schema = pa.schema([field])
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([array], schema=schema))
+    return sink.getvalue()
+
+
+def _deserialize(buffer, field):
+    try:
+        with pa.ipc.open_stream(buffer) as reader:
+            return reader.read_next_batch().column(0)
+    except (pa.ArrowException, OSError, StopIteration) as error:
+        raise ValueError(f"column {field.name!r} cannot be read from the message: {error}") from error
 
 
 cdef object _to_arrow_array(const Column& column, object data_type):

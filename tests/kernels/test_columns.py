@@ -304,6 +304,78 @@ def test_decimals_and_dates_of_each_width_come_back() -> None:
     same(Batch.from_arrow(rows), rows)
 
 
+@FAST
+@given(columns_of(), st.sampled_from([0, 1, 8]), st.data())
+def test_a_message_holds_the_rows_it_was_made_from(rows: pa.RecordBatch, shift: int, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, rows.num_rows))
+    batch = Batch.from_arrow(rows).slice(start)
+    pieces = batch.encode()
+    assert all(len(piece) > 0 for piece in pieces)
+    message = b"".join(pieces)
+    buffer = memoryview(bytearray(shift) + message)[shift:]  # alignment is the receiver's luck
+    decoded = Batch.decode(rows.schema, buffer)
+    same(decoded, rows.slice(start))
+    same(Batch.decode(rows.schema, b"".join(decoded.encode())), rows.slice(start))
+
+
+@settings(max_examples=150, deadline=None)
+@given(columns_of(), st.data())
+def test_a_damaged_message_is_an_error_or_other_values_never_a_crash(rows: pa.RecordBatch, data: st.DataObject) -> None:
+    message = bytearray(b"".join(Batch.from_arrow(rows).encode()))
+    header_bytes = int.from_bytes(message[8:16], "little") * 8
+    for _ in range(data.draw(st.integers(1, 3))):
+        word = data.draw(st.integers(0, header_bytes // 8 - 1)) * 8
+        value = data.draw(st.sampled_from([0, 1, 2, 7, 8, 64, 1000, 2**31, 2**62, -1, -(2**63)]))
+        message[word : word + 8] = value.to_bytes(8, "little", signed=True)
+    if data.draw(st.booleans()):
+        del message[data.draw(st.integers(0, len(message))) :]
+    try:
+        decoded = Batch.decode(rows.schema, message)
+    except ValueError:
+        return
+    decoded.take(np.arange(decoded.row_count, dtype=np.int32))
+
+
+def test_messages_of_another_schema_are_refused() -> None:
+    message = b"".join(Batch.from_arrow(batch_of(a=pa.array([1, 2]))).encode())
+    with pytest.raises(ValueError, match="the message has 1 columns, the schema 2"):
+        Batch.decode(pa.schema({"a": pa.int64(), "b": pa.int64()}), message)
+    with pytest.raises(ValueError, match="column 'a': has another layout"):
+        Batch.decode(pa.schema({"a": pa.string()}), message)
+    with pytest.raises(ValueError, match="column 'a': has a buffer of a wrong size"):
+        Batch.decode(pa.schema({"a": pa.int32()}), message)
+    with pytest.raises(ValueError, match="column 'a': reaches beyond the end"):
+        Batch.decode(pa.schema({"a": pa.int64()}), message[:-1])
+    with pytest.raises(ValueError, match="shorter than a header"):
+        Batch.decode(pa.schema({"a": pa.int64()}), b"")
+    with pytest.raises(ValueError, match="does not begin as a message"):
+        Batch.decode(pa.schema({"a": pa.int64()}), bytes(64))
+
+
+def test_only_the_rows_of_a_slice_are_sent() -> None:
+    values = [f"a rather long value number {i}" for i in range(10_000)]
+    for column in (pa.array(values), pa.array(values, pa.string_view()), pa.array(values).dictionary_encode(), pa.array([values])[0].values):
+        batch = Batch.from_arrow(batch_of(a=column)).slice(5000, 3)
+        message = b"".join(batch.encode())
+        assert len(message) < 700
+        assert Batch.decode(batch.schema, message).to_arrow().column(0).to_pylist() == values[5000:5003]
+
+
+def test_a_decoded_batch_keeps_its_message() -> None:
+    rows = batch_of(a=pa.array(range(1000)), b=pa.array([str(i) for i in range(1000)]))
+    message = bytearray(b"".join(Batch.from_arrow(rows).encode()))
+    decoded = Batch.decode(rows.schema, message)
+    with pytest.raises(BufferError):
+        message.clear()
+    exported = decoded.to_arrow()
+    del decoded
+    with pytest.raises(BufferError):
+        message.clear()
+    assert exported.equals(rows)
+    del exported
+    message.clear()
+
+
 def test_batches_can_be_pickled() -> None:
     import pickle
 
