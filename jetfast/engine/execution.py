@@ -254,6 +254,8 @@ class Execution:
                 return SingleTargetEdge(targets, measured, 0 if len(targets) == 1 else int(owners[0]))
             splitter = Splitter(plan.edge.schema, routing.keys, owners, len(targets))
             return PartitionedEdge(targets, measured, splitter.split)
+        if len(targets) == 1:
+            return SingleTargetEdge(targets, measured, 0)
         return RoundRobinEdge(targets, measured)
 
     def _transport(self, edge: EdgePlan) -> Transport:

@@ -129,34 +129,35 @@ class Inbound:
         events = self.events
         if events:
             return events.popleft()
-        while True:
-            taken = False
-            for _ in range(len(self.readable)):
-                readable = self.readable
-                cursor = self.cursor
-                if cursor >= len(readable):
-                    cursor = 0
-                queue = readable[cursor]
-                self.cursor = cursor + 1
-                item = queue.poll()
-                if item is None:
-                    continue
-                taken = True
-                if type(item) is Batch:
-                    self.ordinal = queue.ordinal
-                    if queue.idle:
-                        self.wake(queue)
-                        if events:
-                            events.append(item)
-                            return events.popleft()
-                    return item
-                self.take_control(queue, item)
-                if events:
-                    return events.popleft()
-                if not self.readable:
-                    return None
-            if not taken:
-                return None
+        readable = self.readable
+        cursor = self.cursor
+        misses = 0
+        while misses < len(readable):
+            if cursor >= len(readable):
+                cursor = 0
+            queue = readable[cursor]
+            cursor += 1
+            item = queue.poll()
+            if item is None:
+                misses += 1
+                continue
+            if type(item) is Batch:
+                self.ordinal = queue.ordinal
+                self.cursor = cursor
+                if queue.idle:
+                    self.wake(queue)
+                    if events:
+                        events.append(item)
+                        return events.popleft()
+                return item
+            self.cursor = cursor
+            self.take_control(queue, item)
+            if events:
+                return events.popleft()
+            readable = self.readable
+            cursor = self.cursor
+            misses = 0
+        return None
 
     def wake(self, queue: InboundQueue) -> None:
         """Rows have come on a queue that was idle."""

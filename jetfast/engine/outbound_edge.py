@@ -169,7 +169,7 @@ class FanoutEdge(OutboundEdge):
 class Outbox:
     """All outbound edges of one processor, by output port."""
 
-    __slots__ = ("blocked", "edges", "main", "ports")
+    __slots__ = ("blocked", "edges", "main", "ports", "send")
 
     def __init__(self, edges: Sequence[tuple[int, OutboundEdge]]) -> None:
         """`edges`: (output port, edge)."""
@@ -177,9 +177,17 @@ class Outbox:
         self.ports = {port: [edge for p, edge in edges if p == port] for port, _ in edges}
         self.main = self.ports.get(0, [])
         self.blocked: list[OutboundEdge] = []
+        self.send = self.send_to_one if len(self.main) == 1 else self.send_to_all
+        """Sends rows to the main port. False: call `resume` until it gives True."""
 
-    def send(self, batch: Batch) -> bool:
-        """Send rows to the main port. False: call `resume` until it gives True."""
+    def send_to_one(self, batch: Batch) -> bool:
+        edge = self.main[0]
+        if edge.send(batch):
+            return True
+        self.blocked.append(edge)
+        return False
+
+    def send_to_all(self, batch: Batch) -> bool:
         for edge in self.main:
             if not edge.send(batch):
                 self.blocked.append(edge)

@@ -36,6 +36,7 @@ class ProcessorTasklet:
         "asleep",
         "batches_in",
         "batches_out",
+        "busy",
         "closed",
         "context",
         "cooperative",
@@ -75,7 +76,9 @@ class ProcessorTasklet:
         self.asleep = False
         """IDLE was sent, and no ACTIVE after it."""
         self.emitted = False
-        """Rows were emitted since the last event was taken."""
+        """Rows were emitted since an edge ended while all inputs were asleep."""
+        self.busy = False
+        """There is pending output, or something that follows it."""
         self.done_sent = False
         self.finished = False
         self.closed = False
@@ -125,23 +128,29 @@ class ProcessorTasklet:
         if outbox.blocked and not outbox.resume():
             return False
         progress = False
+        take = self.poll_source if self.inbound is None else self.take_event
         for _ in range(self.steps_per_call):
-            if self.output is not None:
-                if not self.pull():
+            if self.busy:
+                if not self.finish_output():
+                    return True
+                if self.finished:
                     return True
                 progress = True
-            if self.follow is not None and not self.send_follow():
-                return True
-            if self.done_sent:
-                self.finished = True
-                return True
-            self.emitted = False
-            if self.source is not None:
-                if not self.poll_source(self.source):
-                    return progress
-            elif not self.take_event():
+            if not take():
                 return progress
             progress = True
+            if outbox.blocked:
+                return True
+        return True
+
+    def finish_output(self) -> bool:
+        """Pull and send the pending output and the control item that follows it; False when there is no room."""
+        if self.output is not None and not self.pull():
+            return False
+        if self.follow is not None and not self.send_follow():
+            return False
+        self.finished = self.done_sent
+        self.busy = False
         return True
 
     def pull(self) -> bool:
@@ -209,12 +218,15 @@ class ProcessorTasklet:
             self.done_sent = True
         return self.outbox.broadcast(item)
 
-    def poll_source(self, source: SourceProcessor) -> bool:
+    def poll_source(self) -> bool:
         """Ask a source for rows; False if it has nothing at present."""
+        source = self.source
+        assert source is not None
         output = source.poll()
         if output is None:
-            self.output = iter(self.processor.complete() or ())
+            self.output = iter(source.complete() or ())
             self.follow = DONE
+            self.busy = True
             return True
         if not output:
             return False
@@ -222,6 +234,7 @@ class ProcessorTasklet:
         output = iter(output)
         for first in output:
             self.output = chain((first,), output)
+            self.busy = True
             return True
         return False
 
@@ -232,13 +245,33 @@ class ProcessorTasklet:
         event = inbound.poll()
         if event is None:
             return False
+        if type(event) is not Batch:
+            self.take_control(event)
+            return True
+        self.batches_in += 1
+        self.rows_in += event.row_count
+        output = self.processor.process(inbound.ordinal, event)
+        if type(output) is tuple:  # the common case: one batch in, one or none out
+            if not output:
+                return True
+            if len(output) == 1 and type(output[0]) is Batch:
+                batch = output[0]
+                rows = batch.row_count
+                if rows:
+                    self.batches_out += 1
+                    self.rows_out += rows
+                    self.outbox.send(batch)
+                return True
+        if output:
+            self.output = iter(output)
+            self.busy = True
+        return True
+
+    def take_control(self, event: Any) -> None:
+        """Give the processor an event that is not rows."""
         processor = self.processor
-        output: Iterable[Any] | None
-        if type(event) is Batch:
-            self.batches_in += 1
-            self.rows_in += event.row_count
-            output = processor.process(inbound.ordinal, event)
-        elif type(event) is int:
+        output: Iterable[Any] | None = None
+        if type(event) is int:
             output = processor.process_watermark(event)
             if processor.forwards_watermark:
                 self.follow = Watermark(event)
@@ -246,19 +279,19 @@ class ProcessorTasklet:
             output = processor.process_idle()
             self.follow = IDLE
         elif event is ACTIVE:
-            output = None
             if self.asleep:
                 self.follow = ACTIVE
         elif type(event) is EdgeDone:
             output = processor.complete_edge(event.ordinal)
             if self.asleep:
+                self.emitted = False
                 output = self.idle_again(output)
         else:
             output = processor.complete()
             self.follow = DONE
         if output:
             self.output = iter(output)
-        return True
+        self.busy = True
 
     def idle_again(self, output: Iterable[Any] | None) -> Iterator[Any]:
         """Rows that leave while all inputs are idle wake who reads them: send them to sleep again afterwards."""

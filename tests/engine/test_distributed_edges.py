@@ -1,4 +1,4 @@
-"""Edges between members: each routing sends rows where it must, control items go everywhere, and a lost peer is noticed."""
+"""Edges between members: each routing sends rows where it must, control items go everywhere, a lost peer is seen."""
 
 from collections import Counter, defaultdict
 

@@ -1,0 +1,77 @@
+"""First stage of a window in two: near the source, makes one partial per key and frame out of many rows."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from jetfast.core.aggregate import AggregateColumn
+from jetfast.core.batch import Batch
+from jetfast.core.items import Output
+from jetfast.core.processor import Processor, ProcessorContext
+from jetfast.core.windows import Window
+from jetfast.kernels.windows import FrameTable
+
+
+class AccumulateByFrame(Processor):
+    """Accumulates by key and frame, judges nothing, and saves nothing: what it holds leaves ahead of a barrier.
+
+    Partials leave when the watermark passes the end of their frame, when all inputs turn idle, at a barrier and at
+    the end; a row of a frame that has left opens a new partial. Parameters as of `SlidingWindowProcessor`.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        time: str,
+        aggregates: Sequence[AggregateColumn],
+        window: Window,
+    ) -> None:
+        self.table = FrameTable(
+            schema,
+            tuple(keys),
+            time,
+            [(aggregate.name, aggregate.kind.value, aggregate.column) for aggregate in aggregates],
+            window.size_us,
+            window.slide_us,
+            window.offset_us,
+        )
+
+    @property
+    def partial_schema(self) -> pa.Schema:
+        """Schema of what leaves."""
+        return self.table.partial_schema
+
+    def open(self, context: ProcessorContext) -> None:
+        self.counters = context.counters
+        self.counters["rejected_rows"] = 0
+
+    def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
+        table = self.table
+        table.accumulate(batch)
+        self.counters["rejected_rows"] = table.rejected_rows
+        return ()
+
+    def process_watermark(self, watermark: int) -> Iterator[Output]:
+        self.table.advance(watermark)
+        return self.take_partials()
+
+    def process_idle(self) -> Iterator[Output]:
+        return self.flush()
+
+    def process_barrier(self) -> Iterator[Output]:
+        return self.flush()
+
+    def complete(self) -> Iterator[Output]:
+        return self.flush()
+
+    def flush(self) -> Iterator[Output]:
+        """Give every partial, of any frame."""
+        self.table.flush()
+        return self.take_partials()
+
+    def take_partials(self) -> Iterator[Output]:
+        """Give the partials that are due."""
+        table = self.table
+        while (partials := table.take_partials()) is not None:
+            yield partials

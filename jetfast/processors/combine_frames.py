@@ -1,0 +1,19 @@
+"""Second stage of a window in two: combines the partials of all first stages, and judges which rows are late."""
+
+from jetfast.core.batch import Batch
+from jetfast.core.items import Output
+from jetfast.processors.sliding_window import WindowProcessor
+
+
+class CombineFrames(WindowProcessor):
+    """Takes the partials of `AccumulateByFrame`; gives results as `SlidingWindowProcessor` does, without late rows.
+
+    Late rows are counted in rows: each partial carries its count. What is saved is the same as in one stage, so that
+    a restart may change the plan. Parameters as of `SlidingWindowProcessor`; `schema` is that of the first stage's
+    input.
+    """
+
+    def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
+        self.table.accumulate_partials(batch)
+        self.count_rows()
+        return ()
