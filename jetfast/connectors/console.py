@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from jetfast.core.batch import Batch
 from jetfast.core.processor import ProcessorContext
+from jetfast.core.readable import readable_values
 from jetfast.errors import JobDefinitionError
 
 CELL_WIDTH_MAX = 40
@@ -65,7 +66,7 @@ class ConsoleWriter:
             return
         self.printed_rows += wanted
         columns = batch.slice(0, wanted).to_arrow().columns
-        cells = [[_cell(value) for value in column.to_pylist()] for column in columns]
+        cells = [[_cell(value) for value in readable_values(column)] for column in columns]
         if not self.widths:
             self._print_heading(cells)
         lines = [self._line(row) for row in zip(*cells, strict=True)]

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from jetfast.connectors.file_formats import compression_of
 from jetfast.core.batch import Batch
+from jetfast.core.readable import readable_values
 from jetfast.errors import JobDefinitionError
 
 ROW_GROUP_ROWS = 1 << 18
@@ -76,10 +77,8 @@ class JsonTableWriter:
             self._write(batch)
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        columns = []
-        for field, column in zip(self.schema, batch.columns, strict=True):
-            columns.append(column.cast(pa.string()) if pa.types.is_temporal(field.type) else column)
-        rows = pa.RecordBatch.from_arrays(columns, names=self.schema.names).to_pylist()
+        columns = [readable_values(column) for column in batch.columns]
+        rows = [dict(zip(self.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
         for name in self.float_names:
             column = batch.column(name)
             if pc.all(pc.is_finite(column)).as_py() is False:

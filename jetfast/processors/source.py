@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -13,6 +12,7 @@ from jetfast.core.batch import Batch
 from jetfast.core.event_time import IDLE_TIMEOUT_US, PolledClock, SourceEventTime, WatermarkPolicyFactory
 from jetfast.core.items import Emit, Output
 from jetfast.core.processor import BROADCAST, ProcessorContext, SourceProcessor, StateBatch
+from jetfast.core.readable import rows_as_json
 from jetfast.core.source import REJECTED_SCHEMA, PartitionReader, Position, Rows, Source
 from jetfast.errors import JetfastError, JobDefinitionError, JobFailedError
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
@@ -75,6 +75,7 @@ class SourceReader(SourceProcessor):
         self.settings = settings
         self.source = settings.source
         self.cooperative = settings.source.cooperative
+        self.readers: list[PartitionReader | None] = []
 
     def open(self, context: ProcessorContext) -> None:
         self.context = context
@@ -84,7 +85,7 @@ class SourceReader(SourceProcessor):
         self.positions: list[Position | None] = [None] * count
         self.next_rows = [0] * count  # for messages
         self.unfinished = list(range(count))
-        self.readers: list[PartitionReader | None] = [None] * count
+        self.readers = [None] * count
         self.restored: dict[str, dict[str, Any]] = {}
         self.started = False
         self.rotation = 0  # where an unbounded source without event time begins to ask
@@ -269,18 +270,13 @@ class SourceReader(SourceProcessor):
     def _rejected_batch(self, partition: int, rows: Rows, bad: npt.NDArray[np.intp], reason: str) -> Batch:
         numbers = rows.first_row + bad if rows.row_numbers is None else rows.row_numbers[bad]
         origin = rows.origin or self.partitions[partition]
-        texts = [row_as_json(row) for row in rows.batch.take(bad.astype(np.int32)).to_arrow().to_pylist()]
+        texts = rows_as_json(rows.batch.take(bad.astype(np.int32)).to_arrow())
         columns = [[origin] * len(bad), numbers.tolist(), [reason] * len(bad), texts]
         return Batch.from_arrow(pa.record_batch(columns, schema=REJECTED_SCHEMA))
 
     def _reject(self, rejected: Batch, output: list[Output]) -> None:
         if REJECTED_PORT in self.context.connected_ports:
             output.append(Emit(REJECTED_PORT, rejected))
-
-
-def row_as_json(row: dict[str, Any]) -> str:
-    """Return a row as one JSON object; what JSON lacks becomes text."""
-    return msgspec.json.encode(row, enc_hook=str).decode()
 
 
 def check_event_time(source: Source, column: str) -> None:
