@@ -116,7 +116,8 @@ def as_expression(value: object) -> Expression:
 class Lowering:
     """What lowering needs to know, and what it finds: the schema, and the rows whose result must be null.
 
-    `guards` are conditions true in rows that divide by zero, collected with `null_on_error` only.
+    With `null_on_error` functions that can fail are lowered to ones that cannot, and `guards` collects the conditions
+    that are true where they would have failed. What no guard foresees is found by evaluating fewer and fewer rows at a time.
     """
 
     schema: pa.Schema
@@ -126,6 +127,11 @@ class Lowering:
     def typed(self, expression: pc.Expression) -> Typed:
         """Find the type by evaluating no rows at all."""
         return expression, evaluate_column(empty_record_batch(self.schema), expression).type
+
+    def null_where(self, fails: pc.Expression, value: Typed, mask: pc.Expression | None) -> Typed:
+        """Null instead of `value` where `fails` is true; in those rows the whole result will be null."""
+        self.guards.append(both(mask, is_true(fails)))
+        return call("if_else", [is_true(fails), null_of(value[1]), value[0]]), value[1]
 
     def call(self, function: str, arguments: Sequence[pc.Expression], options: Any = None) -> Typed:
         return self.typed(call(function, arguments, options))
@@ -260,15 +266,16 @@ class Arithmetic:
         if self.operator == "%":
             return self.lower_remainder(left, right, lowering, mask)
         function = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"}[self.operator]
-        return lowering.call(function, [masked(left, mask), right[0]])
+        checked = lowering.call(function, [masked(left, mask), right[0]])
+        if lowering.null_on_error and pa.types.is_signed_integer(checked[1]):
+            return lowering.null_where(*integer_overflow(self.operator, left[0], right[0], checked[1]), mask)
+        return checked
 
     def divisor(self, right: Typed, lowering: Lowering, mask: pc.Expression | None) -> pc.Expression:
         """The divisor; with null_on_error null instead of zero, and its rows are remembered."""
         if not lowering.null_on_error:
             return right[0]
-        is_zero = is_true(call("equal", [right[0], pc.scalar(pa.scalar(0, pa.int32()))]))
-        lowering.guards.append(both(mask, is_zero))
-        return call("if_else", [is_zero, null_of(right[1]), right[0]])
+        return lowering.null_where(call("equal", [right[0], pc.scalar(pa.scalar(0, pa.int32()))]), right, mask)[0]
 
     def lower_remainder(self, left: Typed, right: Typed, lowering: Lowering, mask: pc.Expression | None) -> Typed:
         result_type = lowering.call("add", [left[0], right[0]])[1]
@@ -376,6 +383,10 @@ class Unary:
         if self.function == "invert":
             require_boolean(value, self)
         if self.function.endswith("_checked"):
+            if lowering.null_on_error and pa.types.is_signed_integer(value[1]):
+                smallest = pc.scalar(pa.scalar(smallest_integer(value[1]), value[1]))
+                unchecked = lowering.call(self.function.removesuffix("_checked"), [value[0]])
+                return lowering.null_where(call("equal", [value[0], smallest]), unchecked, mask)
             return lowering.call(self.function, [masked(value, mask)])
         return lowering.call(self.function, [value[0]])
 
@@ -398,6 +409,10 @@ class Cast:
         source, target = value[1], self.data_type
         if source == target:
             return value
+        if lowering.null_on_error:
+            fails = cast_failure(value, target)
+            if fails is not None:
+                value = lowering.null_where(fails, value, mask)
         argument = masked(value, mask)
         if pa.types.is_floating(source) and pa.types.is_integer(target):
             return lowering.typed(call("trunc", [argument]).cast(target))
@@ -490,6 +505,63 @@ def mixes_float32_and_integers(left: pa.DataType, right: pa.DataType) -> bool:
     return any(
         pa.types.is_float32(one) and any(test(other) for test in wide) for one, other in ((left, right), (right, left))
     )
+
+
+def smallest_integer(data_type: pa.DataType) -> int:
+    return -(2 ** (data_type.bit_width - 1))
+
+
+def integer_overflow(
+    operator: str, left: pc.Expression, right: pc.Expression, data_type: pa.DataType
+) -> tuple[pc.Expression, Typed]:
+    """Return where `left operator right` overflows, and the wrapped result (Warren, Hacker's Delight 2-13, 2012)."""
+    left, right = left.cast(data_type), right.cast(data_type)
+    zero, one = (pc.scalar(pa.scalar(value, data_type)) for value in (0, 1))
+    if operator == "*":
+        result = call("multiply", [left, right])
+        divisor = call("if_else", [call("equal", [left, zero]), one, left])
+        # The smallest integer divided by -1 gives 0 in Arrow, which differs from `right` as it must.
+        differs = call("not_equal", [call("divide", [result, divisor]), right])
+        return call("and", [call("not_equal", [left, zero]), differs]), (result, data_type)
+    result = call("add" if operator == "+" else "subtract", [left, right])
+    # The sign of the result is wrong: not that of both terms (of the minuend, where the subtrahend has the other one).
+    other = call("bit_wise_xor", [right if operator == "+" else left, result])
+    signs = call("bit_wise_and", [call("bit_wise_xor", [left, result if operator == "+" else right]), other])
+    return call("less", [signs, zero]), (result, data_type)
+
+
+_TEXT_PATTERNS = (
+    (pa.types.is_integer, r"^[+-]?([0-9]+|0[xX][0-9a-fA-F]+)$"),
+    (pa.types.is_floating, r"^[+-]?([0-9.]+([eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))$"),
+    (pa.types.is_boolean, r"^(?i:true|false|0|1)$"),
+    (pa.types.is_date, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
+    (pa.types.is_timestamp, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+)
+"""Text that matches none of these can be no such value; text that does match may still fail."""
+
+
+def cast_failure(value: Typed, target: pa.DataType) -> pc.Expression | None:
+    """Return a condition true in rows that surely cannot be cast, or None if nothing is known beforehand."""
+    expression, source = value
+    if pa.types.is_signed_integer(target) and (pa.types.is_signed_integer(source) or pa.types.is_floating(source)):
+        if pa.types.is_integer(source) and source.bit_width <= target.bit_width:
+            return None
+        low = smallest_integer(target)
+        if pa.types.is_integer(source):
+            bounds = [pc.scalar(pa.scalar(bound, source)) for bound in (low, -low - 1)]
+            fits = call(
+                "and", [call("greater_equal", [expression, bounds[0]]), call("less_equal", [expression, bounds[1]])]
+            )
+        else:  # -low is a power of two, so it is exact as a float; NaN fits nowhere
+            whole = call("trunc", [expression.cast(pa.float64())])
+            bounds = [pc.scalar(float(bound)) for bound in (low, -low)]
+            fits = call("and", [call("greater_equal", [whole, bounds[0]]), call("less", [whole, bounds[1]])])
+        return call("invert", [fits])
+    if pa.types.is_string(source) or pa.types.is_large_string(source):
+        for matches, pattern in _TEXT_PATTERNS:
+            if matches(target):
+                return call("invert", [call("match_substring_regex", [expression], pc.MatchSubstringOptions(pattern))])
+    return None
 
 
 def to_float64(value: Typed) -> Typed:

@@ -113,6 +113,73 @@ def test_on_error_null_gives_null_for_the_rows_that_fail_and_no_others() -> None
     }
 
 
+INTEGER_TYPES = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
+
+
+@settings(max_examples=40)
+@given(data=st.data(), data_type=st.sampled_from(list(INTEGER_TYPES)))
+def test_on_error_null_gives_what_python_gives_where_it_fits(data: st.DataObject, data_type: pa.DataType) -> None:
+    bits = INTEGER_TYPES[data_type]
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    edges = st.sampled_from([low, low + 1, -2, -1, 0, 1, 2, high - 1, high, 2 ** (bits // 2)])
+    values = st.one_of(st.none(), edges, st.integers(low, high))
+    pairs = data.draw(st.lists(st.tuples(values, values), min_size=1, max_size=20))
+    rows = pa.record_batch(
+        {name: pa.array(column, data_type) for name, column in zip("ab", zip(*pairs, strict=True), strict=True)}
+    )
+    a, b = col("a"), col("b")
+    result = apply(
+        Select(outputs(add=a + b, subtract=a - b, multiply=a * b, minus=-a, positive=abs(a), rest=a % b), "null"), rows
+    )
+
+    def fitting(value: int) -> int | None:
+        return value if low <= value <= high else None
+
+    for (x, y), row in zip(pairs, result.to_pylist(), strict=True):
+        both = x is not None and y is not None
+        assert row == {
+            "add": fitting(x + y) if both else None,
+            "subtract": fitting(x - y) if both else None,
+            "multiply": fitting(x * y) if both else None,
+            "minus": None if x is None else fitting(-x),
+            "positive": None if x is None else fitting(abs(x)),
+            "rest": (abs(x) % abs(y) * (1 if x >= 0 else -1)) if both and y != 0 else None,
+        }
+
+
+def test_on_error_null_gives_null_for_what_cannot_be_cast() -> None:
+    rows = pa.record_batch(
+        {
+            "text": ["12", "-3", "x", "", "300", "9" * 30, None, "1.5"],
+            "number": [1.5, -2.9, float("nan"), 3e9, 128.0, -129.0, None, 127.9],
+            "day": ["2013-01-01", "2013-13-01", "soon", "", "2013-02-28", None, "2013-02-30", "1"],
+        }
+    )
+    result = apply(
+        Select(
+            outputs(
+                i=col("text").cast("int"),
+                f=col("text").cast("double"),
+                b=col("number").cast("tinyint"),
+                d=col("day").cast("date"),
+            ),
+            "null",
+        ),
+        rows,
+    ).to_pydict()
+    assert result["i"] == [12, -3, None, None, 300, None, None, None]
+    assert result["f"] == [12.0, -3.0, None, None, 300.0, 1e30, None, 1.5]
+    assert result["b"] == [1, -2, None, None, None, None, None, 127]
+    assert [day and str(day) for day in result["d"]] == ["2013-01-01", None, None, None, "2013-02-28", None, None, None]
+
+
+def test_many_bad_rows_cost_no_more_than_good_ones() -> None:
+    rows = pa.record_batch({"x": pa.array([2**63 - 1] * 65536), "t": ["x"] * 65536})
+    operation = Select(outputs(y=col("x") + 1, z=col("t").cast("int"), w=col("x") / 0), "null")
+    bound = operation.bind(rows.schema, "step")
+    assert all(column.null_count == 65536 for column in bound(Batch.from_arrow(rows)).to_arrow().columns)
+
+
 def test_errors_at_build_name_step_column_and_what_there_is() -> None:
     for operation, message in (
         (
