@@ -1,0 +1,142 @@
+"""What `import jetfast` offers: names, their documentation and signatures, and how little is imported for it."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import jetfast as jf
+
+# Names that a user may rely on. A change here is a change for users: say so in the commit.
+SIGNATURES = {
+    "Pipeline": "(name: 'str' = 'pipeline') -> 'None'",
+    "Pipeline.read": "(self, source: 'Source', name: 'str | None' = None) -> 'SourceStage'",
+    "Pipeline.plan": "(self, *, member_count: 'int' = 1, workers: 'int' = 1, two_stage: 'bool | None' = None, "
+    "check_targets: 'bool' = True) -> 'Dag'",
+    "Pipeline.explain": "(self, *, member_count: 'int' = 1, workers: 'int' = 1, "
+    "two_stage: 'bool | None' = None) -> 'str'",
+    "SourceStage.with_event_time": "(self, column: 'str', policy: 'WatermarkPolicyFactory | None' = None, "
+    "idle_timeout: 'Duration' = '60s') -> 'SourceStage'",
+    "Stage.select": "(self, *columns: 'object', name: 'str | None' = None, on_error: 'OnError' = 'fail') -> 'Stage'",
+    "Stage.where": "(self, condition: 'object', *, name: 'str | None' = None, on_error: 'OnError' = 'fail') -> 'Stage'",
+    "Stage.filter": "(self, condition: 'object', *, name: 'str | None' = None, "
+    "on_error: 'OnError' = 'fail') -> 'Stage'",
+    "Stage.with_column": "(self, column: 'str', value: 'object', *, name: 'str | None' = None, "
+    "on_error: 'OnError' = 'fail') -> 'Stage'",
+    "Stage.with_columns": "(self, columns: 'Mapping[str, object]', *, name: 'str | None' = None, "
+    "on_error: 'OnError' = 'fail') -> 'Stage'",
+    "Stage.drop": "(self, *columns: 'str', name: 'str | None' = None) -> 'Stage'",
+    "Stage.rename": "(self, columns: 'Mapping[str, str]', *, name: 'str | None' = None) -> 'Stage'",
+    "Stage.union": "(self, *others: 'Stage', name: 'str | None' = None) -> 'Stage'",
+    "Stage.map_batches": "(self, function: 'BatchFunction', *, schema: 'pa.Schema | None' = None, "
+    "name: 'str | None' = None) -> 'Stage'",
+    "Stage.group_by": "(self, *keys: 'object') -> 'GroupedStage'",
+    "Stage.window": "(self, window: 'Window') -> 'WindowedStage'",
+    "Stage.write": "(self, sink: 'Sink', name: 'str | None' = None) -> 'None'",
+    "Stage.collect": "(self, name: 'str' = 'result') -> 'None'",
+    "GroupedStage.window": "(self, window: 'Window') -> 'WindowedStage'",
+    "WindowedStage.agg": "(self, *, name: 'str | None' = None, **aggregates: 'Aggregate') -> 'AggregateStage'",
+    "Expression.alias": "(self, name: 'str') -> 'Expression'",
+    "Expression.between": "(self, lower: 'object', upper: 'object') -> 'Expression'",
+    "Expression.cast": "(self, data_type: 'pa.DataType | str') -> 'Expression'",
+    "Expression.is_nan": "(self) -> 'Expression'",
+    "Expression.is_null": "(self) -> 'Expression'",
+    "Expression.is_valid": "(self) -> 'Expression'",
+    "Expression.isin": "(self, *values: 'object') -> 'Expression'",
+    "col": "(name: 'str') -> 'Expression'",
+    "lit": "(value: 'object') -> 'Expression'",
+    "when": "(condition: 'object', value: 'object') -> 'CaseBuilder'",
+    "coalesce": "(*values: 'object') -> 'Expression'",
+    "count": "(column: Any = None) -> jetfast.core.aggregate.Aggregate",
+    "sum": "(column: Any) -> jetfast.core.aggregate.Aggregate",
+    "mean": "(column: Any) -> jetfast.core.aggregate.Aggregate",
+    "min": "(column: Any) -> jetfast.core.aggregate.Aggregate",
+    "max": "(column: Any) -> jetfast.core.aggregate.Aggregate",
+    "var_samp": "(column: Any) -> jetfast.core.aggregate.Aggregate",
+    "var_pop": "(column: Any) -> jetfast.core.aggregate.Aggregate",
+    "stddev_samp": "(column: Any) -> jetfast.core.aggregate.Aggregate",
+    "stddev_pop": "(column: Any) -> jetfast.core.aggregate.Aggregate",
+    "tumbling": "(size: str | datetime.timedelta, *, "
+    "offset: str | datetime.timedelta = '0s') -> jetfast.core.windows.Window",
+    "sliding": "(size: str | datetime.timedelta, slide: str | datetime.timedelta, *, "
+    "offset: str | datetime.timedelta = '0s') -> jetfast.core.windows.Window",
+    "watermarks.fixed_lag": "(lag: str | datetime.timedelta) -> jetfast.core.event_time.FixedLag",
+}
+
+STAGE_CLASSES = ("SourceStage", "AggregateStage", "GroupedStage", "WindowedStage", "SideStage")
+
+
+def resolve(path: str) -> object:
+    from jetfast.api import stage
+
+    first, *rest = path.split(".")
+    value: object = getattr(stage, first) if first in STAGE_CLASSES else getattr(jf, first)
+    for name in rest:
+        value = getattr(value, name)
+    return value
+
+
+@pytest.mark.parametrize("path", SIGNATURES)
+def test_signatures_are_what_users_rely_on(path: str) -> None:
+    assert str(inspect.signature(resolve(path))) == SIGNATURES[path]  # type: ignore[arg-type]
+
+
+def test_all_names_what_there_is() -> None:
+    assert len(jf.__all__) == len(set(jf.__all__))
+    for name in jf.__all__:
+        assert getattr(jf, name) is not None
+        assert name in dir(jf)
+    with pytest.raises(AttributeError, match="module 'jetfast' has no attribute 'pipeline_of'"):
+        _ = jf.pipeline_of  # type: ignore[attr-defined]
+    assert jf.avg is jf.mean
+    assert jf.variance is jf.var_samp
+    assert jf.stddev is jf.stddev_samp
+
+
+def public_members(value: type) -> list[tuple[str, object]]:
+    return [(name, member) for name, member in inspect.getmembers(value) if not name.startswith("_")]
+
+
+def test_every_public_name_is_documented() -> None:
+    from jetfast.api import stage
+
+    undocumented = []
+    for name in jf.__all__:
+        value = getattr(jf, name)
+        if name == "__version__":
+            continue
+        if not inspect.getdoc(value):
+            undocumented.append(name)
+        if inspect.isclass(value) and name != "Guarantee":
+            undocumented += [f"{name}.{m}" for m, member in public_members(value) if not inspect.getdoc(member)]
+    for name in STAGE_CLASSES:
+        value = getattr(stage, name)
+        undocumented += [f"{name}.{m}" for m, member in public_members(value) if not inspect.getdoc(member)]
+    assert undocumented == []
+
+
+def modules_after(statement: str) -> set[str]:
+    """Names of the modules that a fresh interpreter holds after a statement."""
+    code = f"{statement}\nimport sys; print('\\n'.join(sys.modules))"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_import_brings_in_nothing_heavy() -> None:
+    # The 0.2 s that an import may take are kept by what it leaves out: times would depend on the machine.
+    heavy = {
+        "pyspark", "pandas", "polars", "duckdb", "pyarrow.acero", "pyarrow.dataset", "pyarrow.parquet", "rich", "typer",
+        "cloudpickle", "msgspec", "jetfast.spark", "jetfast.testing", "jetfast.cli",
+    }  # fmt: skip
+    assert modules_after("import jetfast") & heavy == set()
+
+
+def test_import_alone_does_not_even_need_arrow() -> None:
+    assert {name for name in modules_after("import jetfast") if name.startswith(("pyarrow", "numpy"))} == set()
+
+
+def test_building_a_pipeline_imports_no_cluster_and_no_spark() -> None:
+    statement = (
+        "import jetfast as jf\np = jf.Pipeline()\np.read(jf.memory({'a': [1]})).where(jf.col('a') > 0).collect()"
+    )
+    assert modules_after(statement) & {"pyspark", "jetfast.spark", "jetfast.clusters.local", "rich", "typer"} == set()
