@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -49,7 +49,8 @@ RESULT_COLUMNS = ("window_start", "window_end", "is_early")
 """Columns that a window adds to its result; keys and aggregates must have other names."""
 MISSED_UNTIL = "missed_until"
 
-BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
+BatchFunction = Callable[[pa.RecordBatch], Any]
+"""Takes a record batch of 1 row or more; gives a record batch, a table, an iterable of those, or None for no rows."""
 
 
 class Stage:
@@ -560,8 +561,9 @@ def infer_schema(function: BatchFunction, schema: pa.Schema, step: str) -> pa.Sc
             f"step {step!r}: the function raised {type(error).__name__} on a batch without rows ({error}); give "
             f"schema= so that it need not be called to find the schema"
         ) from error
-    if not isinstance(result, pa.RecordBatch):
+    if not isinstance(result, pa.RecordBatch | pa.Table):
         raise JobDefinitionError(
-            f"step {step!r}: the function must return a pyarrow.RecordBatch, it returned {type(result).__name__}"
+            f"step {step!r}: the function must return a pyarrow.RecordBatch, it returned {type(result).__name__} for a "
+            f"batch without rows; mend it, or give schema="
         )
-    return result.schema
+    return result.schema.remove_metadata()

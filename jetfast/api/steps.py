@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -96,7 +96,7 @@ class TransformStep(Step):
 class MapBatchesStep(Step):
     """A function of the user over record batches."""
 
-    function: Callable[[pa.RecordBatch], pa.RecordBatch] = field(kw_only=True)
+    function: Callable[[pa.RecordBatch], Any] = field(kw_only=True)
 
     def describe(self) -> str:
         return f"map_batches {getattr(self.function, '__qualname__', repr(self.function))}"
