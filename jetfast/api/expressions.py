@@ -117,7 +117,7 @@ class Lowering:
     """What lowering needs to know, and what it finds: the schema, and the rows whose result must be null.
 
     With `null_on_error` functions that can fail are lowered to ones that cannot, and `guards` collects the conditions
-    that are true where they would have failed. What no guard foresees is found by evaluating fewer and fewer rows at a time.
+    that are true where they would have failed. What no guard foresees is found by evaluating fewer and fewer rows.
     """
 
     schema: pa.Schema
@@ -508,7 +508,7 @@ def mixes_float32_and_integers(left: pa.DataType, right: pa.DataType) -> bool:
 
 
 def smallest_integer(data_type: pa.DataType) -> int:
-    return -(2 ** (data_type.bit_width - 1))
+    return -(2 ** (int(data_type.bit_width) - 1))
 
 
 def integer_overflow(
@@ -672,7 +672,7 @@ class Expression:
     expressions, bare `pyarrow.compute` expressions, or literals.
     """
 
-    __slots__ = ("_alias", "node")
+    __slots__ = {"_alias": "Name of the result, if given.", "node": "Root of the tree."}
     __hash__ = None  # type: ignore[assignment]  # == builds an expression
 
     def __init__(self, node: Node, alias: str | None = None) -> None:
