@@ -12,7 +12,13 @@ from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import Item
 from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.core.routing import RoutingKind, local_partition_owners, partition_owners
-from jetfast.engine.execution_plan import EdgePlan, ExecutionPlan, VertexPlan, make_execution_plan
+from jetfast.engine.execution_plan import (
+    EdgePlan,
+    ExecutionPlan,
+    VertexPlan,
+    make_execution_plan,
+    remote_queue_items,
+)
 from jetfast.engine.inbound_edge import Inbound, InboundEdge, InboundQueue
 from jetfast.engine.metrics import execution_metrics
 from jetfast.engine.outbound_edge import (
@@ -57,7 +63,8 @@ class Execution:
     workers : threads for the cooperative processors, at least 1; others have a thread each
     transport : connects this member with its peers; may be None for a single member
     now_us : wall clock, microseconds since 1970
-    memory_limit : bytes that may wait in this member's queues; None: only the number of batches is bounded
+    memory_limit : bytes that may wait in this member's queues, half of them in those from other members; None: only the
+        number of batches is bounded
     deliver : takes rows for the process that submitted the job (`ProcessorContext.deliver`)
     partition_count : number of key partitions
     """
@@ -87,7 +94,10 @@ class Execution:
         self.transport = transport
         self.guarantee = guarantee
         self.now_us = now_us
-        self.budget = None if memory_limit is None else MemoryBudget(memory_limit)
+        self.memory_limit = memory_limit
+        self.budget: MemoryBudget | None = None
+        self.remote_items: list[int] = []
+        """Capacity of channels between members, by edge."""
         self.deliver = deliver
         self.partition_count = partition_count
         self.tasklets: list[ProcessorTasklet] = []
@@ -105,6 +115,10 @@ class Execution:
         if self.state != "new":
             raise ProtocolError(f"execution of job {self.job!r} cannot be opened: it is {self.state}")
         plan = make_execution_plan(self.dag, self.member_count, self.worker_count)
+        if self.memory_limit is not None:
+            crossing = any(edge.remote_channel_count(0) for edge in plan.edges)
+            self.budget = MemoryBudget(self.memory_limit // 2 if crossing else self.memory_limit)
+        self.remote_items = remote_queue_items(plan.edges, self.memory_limit and self.memory_limit // 2)
         processors: dict[tuple[str, int], Processor] = {}
         try:
             for name, vertex in plan.vertices.items():
@@ -212,7 +226,9 @@ class Execution:
                 if peer == self.member:
                     receiver = self.queues[channel] = SpscQueue(edge.edge.queue_items, self.budget)
                 else:
-                    receiver = self._transport(edge).receiver(peer, channel, edge.edge.schema, edge.edge.queue_items)
+                    receiver = self._transport(edge).receiver(
+                        peer, channel, edge.edge.schema, self.remote_items[edge.index]
+                    )
                 queues.append(InboundQueue(receiver.poll, f"{edge.edge.source}-{upstream}"))
             edges.append(InboundEdge(edge.edge.ordinal, edge.edge.priority, queues))
         return Inbound(f"{name}-{index}", edges) if edges else None
@@ -228,7 +244,7 @@ class Execution:
                     offer: Offer = self.queues[channel].offer
                 else:
                     offer = sized_offer(
-                        self._transport(edge).sender(peer, channel, edge.edge.schema, edge.edge.queue_items)
+                        self._transport(edge).sender(peer, channel, edge.edge.schema, self.remote_items[edge.index])
                     )
                 targets.append(Target(peer, downstream, offer))
             edges.append((edge.edge.source_port, self._outbound_edge(edge, targets)))

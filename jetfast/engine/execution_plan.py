@@ -4,11 +4,15 @@ Each member computes the same plan, so that nothing about channels needs to be s
 numbered over the whole cluster, in [0, total); those of member m are m * local .. (m + 1) * local - 1.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.routing import RoutingKind
 from jetfast.errors import JobDefinitionError
+from jetfast.types import BATCH_ROWS_MAX
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,13 @@ class EdgePlan:
     def crosses_members(self) -> bool:
         """May rows leave their member?"""
         return self.edge.distributed and self.edge.routing.kind is not RoutingKind.ISOLATED
+
+    def remote_channel_count(self, member: int) -> int:
+        """Channels that lead into a member from others."""
+        if not self.crosses_members:
+            return 0
+        upstreams = self.source.total - len(self.source.indices_on(member))
+        return upstreams * len(self.destination.indices_on(member))
 
     def downstreams(self, upstream: int) -> list[int]:
         """Processors of the destination that processor `upstream` of the source feeds, ascending."""
@@ -111,3 +122,35 @@ def make_execution_plan(dag: Dag, member_count: int, workers: int) -> ExecutionP
                 f"{plan.edge.destination!r} runs on member 0 only, {plan.edge.source!r} on {plan.source.member_count}"
             )
     return ExecutionPlan(vertices, edges)
+
+
+def remote_queue_items(edges: Sequence[EdgePlan], memory_limit: int | None) -> list[int]:
+    """Return for each edge how many items a channel between members may hold: part of `memory_limit` bytes for all.
+
+    A sender does not see what the receiver has not taken yet, so bytes are bounded by counting items of the greatest
+    size that is usual: a batch of BATCH_ROWS_MAX rows, or its share where a batch is split. At least one item, at
+    most `queue_items`.
+    """
+    if memory_limit is None:
+        return [plan.edge.queue_items for plan in edges]
+    item_bytes = [
+        BATCH_ROWS_MAX
+        * row_bytes(plan.edge.schema)
+        // (plan.destination.total if plan.edge.routing.kind is RoutingKind.PARTITIONED else 1)
+        for plan in edges
+    ]
+    # Member 0 runs every vertex: no other has more channels.
+    needed = sum(size * plan.remote_channel_count(0) for size, plan in zip(item_bytes, edges, strict=True))
+    affordable = max(1, memory_limit // needed) if needed else 1
+    return [min(plan.edge.queue_items, affordable) for plan in edges]
+
+
+def row_bytes(schema: pa.Schema) -> int:
+    """Bytes that one row takes, about: 24 for a value of variable length."""
+    total = 0
+    for field in schema:
+        try:
+            total += max(1, field.type.bit_width // 8)
+        except ValueError:
+            total += 24
+    return total

@@ -42,7 +42,7 @@ def execution_metrics(execution: "Execution") -> dict[str, Any]:
         "peers": [dict(peer._asdict()) for peer in peers],
         "queued_bytes": 0 if budget is None else budget.used_bytes,
         "queued_bytes_peak": 0 if budget is None else budget.peak_bytes,
-        "memory_limit": None if budget is None else budget.limit_bytes,
+        "memory_limit": execution.memory_limit,
     }
 
 
