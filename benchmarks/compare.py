@@ -56,7 +56,9 @@ def print_table(entries: list[Entry]) -> None:
             f"{found.gate}x" if found.gate else "", f"{found.stretch}x" if found.stretch else "",
             f"{found.cpu_s:.3f} s", f"{found.peer_cpu_s:.3f} s", f"{found.rows / found.cpu_s / 1e6:.0f}", verdict,
         )  # fmt: skip
-    Console().print(table)
+    console = Console()
+    console.width = max(console.width, 160)  # a narrow terminal wraps lines; a cut cell would say nothing
+    console.print(table)
 
 
 def main() -> int:

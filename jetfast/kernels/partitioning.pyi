@@ -16,6 +16,7 @@ def check_key_types(schema: pa.Schema, keys: Sequence[str]) -> None: ...  # Type
 class Splitter:
     """Splits batches by the owner of each row's partition; order within an owner is kept."""
 
+    schema: pa.Schema
     def __init__(
         self, schema: pa.Schema, keys: Sequence[str], owners: npt.NDArray[np.int32], owner_count: int
     ) -> None: ...
