@@ -234,8 +234,9 @@ def _expect_magic(connected: socket.socket, deadline: float, clock: Callable[[],
 def _receive_exactly(connected: socket.socket, byte_count: int, deadline: float, clock: Callable[[], float]) -> bytes:
     parts = b""
     while len(parts) < byte_count:
-        connected.settimeout(_left(deadline, clock))
+        left = _left(deadline, clock)
         try:
+            connected.settimeout(left)
             part = connected.recv(byte_count - len(parts))
         except OSError as error:
             raise HandshakeError(f"no answer in the handshake: {error or type(error).__name__}") from error
@@ -246,8 +247,9 @@ def _receive_exactly(connected: socket.socket, byte_count: int, deadline: float,
 
 
 def _send_all(connected: socket.socket, message: bytes, deadline: float, clock: Callable[[], float]) -> None:
-    connected.settimeout(_left(deadline, clock))
+    left = _left(deadline, clock)
     try:
+        connected.settimeout(left)
         connected.sendall(message)
     except OSError as error:
         raise HandshakeError(f"the other side does not listen in the handshake: {error}") from error

@@ -14,6 +14,7 @@ import threading
 
 from jetfast.control import messages
 from jetfast.control.endpoint import Listener
+from jetfast.control.job_state import JobStatus
 from jetfast.control.messages import NO_EXECUTION, Cancel, CoordinatorMessage, Registered, Shutdown
 from jetfast.control.runner import Runner
 from jetfast.control.wire import COORDINATOR, Connection, Hello, Purpose, make_token
@@ -79,7 +80,7 @@ class MemberLinks:
         connection.close()
 
     def _took_too_long(self) -> None:
-        absent = [member.index for member in self._members if not member.registered]
+        absent = [member.index for member in self._members if member.incarnation is None]
         if absent:
             self.runner.fail(
                 ResourcesError(
@@ -90,22 +91,35 @@ class MemberLinks:
             )
 
 
-class _SparkMember:
-    """One member as the coordinator sees it: its Spark job, its connection, the runner's link to it.
+class _Incarnation:
+    """One process that is, or was, a member."""
 
-    ABSENT -> registered -> gone. A member is served once: another copy is turned away, while the first lives because
-    there must be one only, and afterwards because the execution has lost a member and is ending.
+    def __init__(self, registered: Registered, connection: Connection) -> None:
+        self.registered = registered
+        self.connection = connection
+        self.gone = threading.Event()
+        self.lost: MemberLostError | None = None
+        """Why it is gone, if it was not let go."""
+
+    def __str__(self) -> str:
+        return f"pid {self.registered.pid} on {self.registered.host}"
+
+
+class _SparkMember:
+    """One member as the driver sees it: its Spark job, its incarnation, the runner's link to it.
+
+    While one incarnation lives a copy is turned away. After its end Spark's retry is the next incarnation, as long as
+    the execution has not begun; later the execution has lost a member and is ending.
     """
 
     def __init__(self, members: MemberLinks, index: int) -> None:
         self.index = index
-        self.registered: Registered | None = None
+        self.incarnation: _Incarnation | None = None
+        """The last one that was admitted."""
         self._members = members
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
         self._cancel_timer: threading.Timer | None = None
         self._released = False
-        self._gone = threading.Event()
         self._job: threading.Thread | None = None
         plan = members.runner.plan
         self._group = f"jetfast-{plan.job_id}-{index}"
@@ -123,25 +137,25 @@ class _SparkMember:
             self._cancel_timer = threading.Timer(END_TIMEOUT_S, self._members.jobs.cancel, (self._group,))
             self._cancel_timer.daemon = True
             self._cancel_timer.start()
-        connection = self._connection
-        if connection is None:
+        incarnation = self.incarnation
+        if incarnation is None:
             raise TransportError(f"member {self.index} has no connection")
-        connection.send(messages.encode(message))
+        incarnation.connection.send(messages.encode(message))
 
     def close(self) -> None:
         """MemberLink: let the member go; when this returns its Spark job has ended. May be called again."""
         with self._lock:
             self._released = True
-            connection = self._connection
+            incarnation = self.incarnation
         if self._cancel_timer is not None:
             self._cancel_timer.cancel()
         ended = False
-        if connection is not None:
-            if not self._gone.is_set():
+        if incarnation is not None:
+            if not incarnation.gone.is_set():
                 with contextlib.suppress(TransportError):  # gone already
-                    connection.send(messages.encode(Shutdown(execution_id=NO_EXECUTION)))
-                    ended = self._gone.wait(END_TIMEOUT_S)  # the member answers by closing
-            connection.close()
+                    incarnation.connection.send(messages.encode(Shutdown(execution_id=NO_EXECUTION)))
+                    ended = incarnation.gone.wait(END_TIMEOUT_S)  # the member answers by closing
+            incarnation.connection.close()
         if self._job is None:
             return
         if not ended:  # it never came, it does not stop, or it was lost and Spark may be starting it again
@@ -155,7 +169,7 @@ class _SparkMember:
     def serve(self, connection: Connection) -> None:
         """Read what the member says until its connection ends."""
         runner = self._members.runner
-        registered: Registered | None = None
+        incarnation: _Incarnation | None = None
         why = "its connection ended: its process was killed or its executor was lost"
         try:
             first = connection.receive()
@@ -170,47 +184,48 @@ class _SparkMember:
                 )
                 connection.send(refused.encode())
                 return
-            registered = message
+            incarnation = self.incarnation
             connection.send(WELCOME)
-            runner.register(self.index, self, registered)
+            runner.register(self.index, self, message)
             while (data := connection.receive()) is not None:
                 runner.receive(self.index, messages.decode_from_member(data))
         except (TransportError, ProtocolError) as error:
             why = str(error)
         finally:
-            if registered is not None:
-                self._gone.set()
+            if incarnation is not None:
                 if not self._released:
-                    runner.lost(
-                        self.index,
-                        MemberLostError(
-                            f"member {self.index} (pid {registered.pid} on {registered.host}) is lost: {why}"
-                        ),
-                    )
+                    incarnation.lost = MemberLostError(f"member {self.index} ({incarnation}) is lost: {why}")
+                    runner.lost(self.index, incarnation.lost)
+                incarnation.gone.set()
 
     def _admit(self, registered: Registered, connection: Connection) -> str | None:
         with self._lock:
             if self._released or self._members.closing:
                 return "the job is over"
-            if self.registered is not None:
-                if self._gone.is_set():
-                    return "the job has lost this member and is ending"
-                return f"member {self.index} lives already, as pid {self.registered.pid} on {self.registered.host}"
-            self.registered = registered
-            self._connection = connection
+            if self.incarnation is not None:
+                if not self.incarnation.gone.is_set():
+                    return f"member {self.index} lives already, as {self.incarnation}"
+                if self._members.runner.status is not JobStatus.NOT_RUNNING:
+                    return "the job has begun, and is ending because it lost this member"
+            self.incarnation = _Incarnation(registered, connection)
             return None
 
     def _job_ended(self, error: Exception | None) -> None:
-        """Called by the Spark job's thread: report an end that came too early."""
-        members = self._members
-        if self._released or members.closing:
+        """Called by the Spark job's thread: report an end that came too early. Nobody will come in its place."""
+        runner = self._members.runner
+        if self._released or self._members.closing:
             return
-        if self.registered is None:
-            members.runner.fail(_explain_start(self.index, error))
-        else:
-            cause = MemberLostError(f"member {self.index} is lost: its Spark job ended ({_first_line(error)})")
-            cause.__cause__ = error
-            members.runner.lost(self.index, cause)
+        incarnation = self.incarnation
+        if incarnation is None:
+            runner.fail(_explain_start(self.index, error))
+            return
+        incarnation.gone.wait(1.0)  # its connection has ended too; what is known from there says more
+        lost = incarnation.lost or MemberLostError(
+            f"member {self.index} ({incarnation}) is lost: its Spark job ended: {_first_line(error)}"
+        )
+        lost.__cause__ = error
+        runner.lost(self.index, lost)
+        runner.fail(lost)  # counts only while the execution has not begun, where a loss alone is no failure
 
 
 def _accepts(hello: Hello) -> str | None:
@@ -249,6 +264,6 @@ def _explain_start(member: int, error: Exception | None) -> Exception:
 
 def _first_line(error: Exception | None) -> str:
     if error is None:
-        return "without an error"
+        return "it returned"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__
