@@ -34,6 +34,7 @@ class ProcessorTasklet:
 
     __slots__ = (
         "asleep",
+        "batch",
         "batches_in",
         "batches_out",
         "busy",
@@ -70,6 +71,8 @@ class ProcessorTasklet:
         self.cooperative = processor.cooperative
         # A processor that blocks must be asked between any two inputs whether it was cancelled.
         self.steps_per_call = STEPS_PER_CALL if processor.cooperative else 1
+        self.batch: Batch | None = None
+        """What the processor is working on: its origin is told if the processor fails."""
         self.output: Iterator[Any] | None = None
         self.follow: ControlItem | None = None
         """Leaves when the pending output has left."""
@@ -97,7 +100,7 @@ class ProcessorTasklet:
         if self.closed:
             return
         self.closed = True
-        self.output = None
+        self.output = self.batch = None
         try:
             self.processor.close(error)
         except Exception as problem:
@@ -117,10 +120,12 @@ class ProcessorTasklet:
         if isinstance(error, RestartableError | ProtocolError):
             return error
         context = self.context
+        origin = None if self.batch is None else self.batch.origin
+        where = "" if origin is None else f", rows from number {origin[1]} on of source partition {origin[0]!r}"
         what = str(error) if isinstance(error, JobFailedError) else f"{type(error).__name__}: {error}"
         return JobFailedError(
             f"step {context.vertex!r} failed{' ' + when if when else ''} on member {context.member}, "
-            f"processor {context.index} of {context.parallelism}: {what}"
+            f"processor {context.index} of {context.parallelism}{where}: {what}"
         )
 
     def step(self) -> bool:
@@ -250,6 +255,7 @@ class ProcessorTasklet:
             return True
         self.batches_in += 1
         self.rows_in += event.row_count
+        self.batch = event
         output = self.processor.process(inbound.ordinal, event)
         if type(output) is tuple:  # the common case: one batch in, one or none out
             if not output:
@@ -269,6 +275,7 @@ class ProcessorTasklet:
 
     def take_control(self, event: Any) -> None:
         """Give the processor an event that is not rows."""
+        self.batch = None
         processor = self.processor
         output: Iterable[Any] | None = None
         if type(event) is int:

@@ -11,6 +11,7 @@ cdef class Batch:
     cdef Rows rows
     cdef readonly int64_t row_count
     cdef readonly object schema  # pyarrow.Schema
+    cdef readonly object origin  # (source partition, number of the first row in it) or None
 
     cdef int find_column(self, name) except -1  # ValueError that names the columns there are
 

@@ -11,6 +11,8 @@ class Batch:
 
     schema: pa.Schema
     row_count: int
+    origin: tuple[str, int] | None
+    # Source partition and number of the first row in it, for messages. slice, take, select and with_columns keep it.
     def __len__(self) -> int: ...
     @property
     def column_names(self) -> list[str]: ...
@@ -23,6 +25,7 @@ class Batch:
     def to_arrow(self) -> pa.RecordBatch: ...  # zero-copy
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
     def __arrow_c_schema__(self) -> object: ...
+    def with_origin(self, partition: str, first_row: int) -> Batch: ...  # zero-copy
     def slice(self, start: int, row_count: int | None = None) -> Batch: ...  # zero-copy
     def take(self, rows: npt.NDArray[np.int32]) -> Batch: ...  # rows in that order, into pooled memory
     def select(self, columns: Sequence[str], names: Sequence[str] | None = None) -> Batch: ...  # zero-copy, renames

@@ -197,6 +197,11 @@ cdef Batch make_batch(object schema, Rows& rows):
     return batch
 
 
+cdef Batch _derived(Batch batch, object origin):
+    batch.origin = origin
+    return batch
+
+
 cdef void _release_array_capsule(object capsule) noexcept:
     cdef ArrowArray* array = <ArrowArray*>PyCapsule_GetPointer(capsule, "arrow_array")
     if array.release != NULL:
@@ -314,6 +319,11 @@ cdef class Batch:
             export_rows(self.rows, dereference(_arena), array)
         return schema_capsule, array_capsule
 
+    def with_origin(self, partition, first_row):
+        """Return these rows, known to come from a source partition, numbered in it from `first_row` on; zero-copy."""
+        cdef Rows rows = self.rows
+        return _derived(make_batch(self.schema, rows), (partition, first_row))
+
     def slice(self, start, row_count=None):
         """Return rows [start, start + row_count), or all from `start` on; zero-copy. ValueError outside of the batch."""
         cdef int64_t first = start
@@ -323,7 +333,8 @@ cdef class Batch:
         cdef Rows rows
         with nogil:
             rows = slice_rows(self.rows, first, count)
-        return make_batch(self.schema, rows)
+        origin = self.origin
+        return _derived(make_batch(self.schema, rows), None if origin is None else (origin[0], origin[1] + first))
 
     def take(self, rows):
         """Return the rows of these indices, in that order, in pooled memory.
@@ -354,7 +365,7 @@ cdef class Batch:
             if self.rows.columns[column].view.layout == Layout.opaque:
                 array = _to_arrow_array(self.rows.columns[column], self.schema.field(column).type)
                 result.columns[column] = import_array(array.take(pa.array(indices)), self.schema.field(column).name)
-        return make_batch(self.schema, result)
+        return _derived(make_batch(self.schema, result), self.origin)
 
     def select(self, columns, names=None):
         """Return some columns, in that order, under new names if given; zero-copy. ValueError for an unknown column."""
@@ -369,7 +380,7 @@ cdef class Batch:
             result.columns.push_back(self.rows.columns[index])
             field = self.schema.field(index)
             fields.append(field if names is None else field.with_name(names[position]))
-        return make_batch(pa.schema(fields, metadata=self.schema.metadata), result)
+        return _derived(make_batch(pa.schema(fields, metadata=self.schema.metadata), result), self.origin)
 
     def with_columns(self, Batch other not None):
         """Return this batch with the columns of `other`: those of the same name replaced, the rest appended; zero-copy.
@@ -389,7 +400,7 @@ cdef class Batch:
             else:
                 schema = schema.set(index, field)
                 result.columns[index] = other.rows.columns[source]
-        return make_batch(schema, result)
+        return _derived(make_batch(schema, result), self.origin)
 
     def timestamps(self, column):
         """Return a date or timestamp column as microseconds since 1970.

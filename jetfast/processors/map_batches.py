@@ -47,7 +47,8 @@ class MapBatches(Processor):
             elif not isinstance(result, Iterable):
                 raise JobFailedError(f"it returned {type(result).__name__}; a pyarrow.RecordBatch is needed")
             for part in result:
-                yield from self.checked(part)
+                for made in self.checked(part):
+                    yield made if batch.origin is None else made.with_origin(*batch.origin)
         except Exception as error:
             what = str(error) if isinstance(error, JobFailedError) else f"{type(error).__name__}: {error}"
             raise JobFailedError(

@@ -227,6 +227,8 @@ class SourceReader(SourceProcessor):
         if event_time is not None and row_count:
             batch, timestamps = self._convert_times(partition, rows, output)
             row_count = batch.row_count
+        if row_count:
+            batch = batch.with_origin(rows.origin or self.partitions[partition], rows.first_row)
         batch_rows = self.settings.batch_rows
         for start in range(0, row_count, batch_rows):
             part = batch

@@ -10,7 +10,10 @@ from jetfast.core.processor import Processor
 from jetfast.core.routing import ALL_TO_ONE, BROADCAST, FANOUT, ISOLATED, UNICAST
 from jetfast.engine.execution import Execution
 from jetfast.errors import JobCancelledError, JobFailedError, ProtocolError, RestartableError
+from jetfast.processors.map_batches import MapBatches
+from jetfast.processors.transform import Transform
 from tests.engine.graphs import (
+    SCHEMA,
     EndlessSource,
     Log,
     LoggingSink,
@@ -236,6 +239,24 @@ def test_a_failing_processor_is_named_with_its_cause_and_all_are_closed_once():
     closed = log.of("close")
     assert len(closed) == len({id(processor) for processor, _ in closed}) == 6
     assert all(error is raised.value for _, error in closed)
+
+
+def test_a_failure_names_the_source_partition_and_the_rows_if_they_are_known():
+    def fail(batch):
+        raise ZeroDivisionError("no distance")
+
+    dag = graph(
+        ("source", lambda: ScriptedSource([batch_of(1, 2, 3).with_origin("flights/jfk.csv", 100).slice(1)])),
+        ("transform", lambda: Transform([lambda batch: batch.select(["value"])])),
+        ("map", lambda: MapBatches(fail, SCHEMA)),
+        edges=[("source", "transform"), ("transform", "map")],
+    )
+    message = (
+        r"step 'map' failed on member 0, processor 0 of 1, rows from number 101 on of source partition "
+        r"'flights/jfk.csv': .*fail failed on rows 0 to 1.*ZeroDivisionError: no distance"
+    )
+    with pytest.raises(JobFailedError, match=message):
+        run(dag)
 
 
 @pytest.mark.parametrize("error", [RestartableError("broker gone"), ProtocolError("impossible")])
