@@ -19,7 +19,7 @@ class Batch:
     @property
     def nbytes(self) -> int: ...  # bytes that these rows take (slices counted by their rows), for budgets
     @staticmethod
-    def from_arrow(source: object) -> Batch: ...  # __arrow_c_array__ of a struct, e.g. RecordBatch; ValueError otherwise
+    def from_arrow(source: object) -> Batch: ...  # __arrow_c_array__ of a struct (RecordBatch), or ValueError
     @staticmethod
     def empty(schema: pa.Schema) -> Batch: ...
     def to_arrow(self) -> pa.RecordBatch: ...  # zero-copy
@@ -29,16 +29,17 @@ class Batch:
     def slice(self, start: int, row_count: int | None = None) -> Batch: ...  # zero-copy
     def take(self, rows: npt.NDArray[np.int32]) -> Batch: ...  # rows in that order, into pooled memory
     def select(self, columns: Sequence[str], names: Sequence[str] | None = None) -> Batch: ...  # zero-copy, renames
-    def with_columns(self, other: Batch) -> Batch: ...  # this batch's columns, those of `other` replaced or appended; zero-copy
+    def with_columns(self, other: Batch) -> Batch: ...  # those of `other` replace columns or are appended; zero-copy
     def timestamps(self, column: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]: ...
-    # microseconds (floored), and validity (None if none is null); date32/date64/timestamp columns. ValueError on overflow
+    # microseconds (floored), and validity (None: none is null); date and timestamp columns. ValueError on overflow
     def encode(self) -> list[memoryview]: ...  # framed columns: a header, then the buffers; joined they are one message
     @staticmethod
-    def decode(schema: pa.Schema, message: object) -> Batch: ...  # zero-copy over the message (buffer protocol, kept alive)
+    def decode(schema: pa.Schema, message: object) -> Batch: ...  # zero-copy: keeps the message (a buffer) alive
 
+# any __arrow_c_stream__ or __arrow_c_array__ (Table, RecordBatchReader, polars): chunk by chunk, zero-copy slices
 def batches_from_arrow(source: object, rows_max: int = 65536) -> Iterator[Batch]: ...
-    # any __arrow_c_stream__ or __arrow_c_array__ (Table, RecordBatchReader, polars, chunked): per chunk, zero-copy slices
 def concatenate(batches: Sequence[Batch]) -> Batch: ...
+
+# "bytes_in_use", "bytes_pooled", "allocations" (from the system), "reuses"
 def arena_statistics() -> dict[str, int]: ...
-    # "bytes_in_use", "bytes_pooled", "allocations" (from the system), "reuses"
 def release_pooled() -> None: ...

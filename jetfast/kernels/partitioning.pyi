@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from jetfast.kernels.columns import Batch
 
-def hash_columns(columns: object) -> npt.NDArray[np.int32]: ...  # Spark SQL hash(...): columns = one array or a sequence of them
+def hash_columns(columns: object) -> npt.NDArray[np.int32]: ...  # Spark SQL hash(...) of one array or a sequence
 def assign_partitions(columns: object, partition_count: int = 271) -> npt.NDArray[np.int32]: ...
 def simd() -> tuple[str, str]: ...  # vector instructions in use, and the best this machine has
 def check_key_types(schema: pa.Schema, keys: Sequence[str]) -> None: ...  # TypeError naming column and cast

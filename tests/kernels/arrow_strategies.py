@@ -21,8 +21,9 @@ _BYTES = [
     pa.binary(0), pa.binary(3), pa.binary(16),
 ]  # fmt: skip
 _DICTIONARIES = [
-    pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.uint16(), pa.int64()),
-    pa.dictionary(pa.int64(), pa.float64()), pa.dictionary(pa.uint8(), pa.binary_view()), pa.dictionary(pa.uint32(), pa.bool_()),
+    pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.string()),
+    pa.dictionary(pa.uint16(), pa.int64()), pa.dictionary(pa.int64(), pa.float64()),
+    pa.dictionary(pa.uint8(), pa.binary_view()), pa.dictionary(pa.uint32(), pa.bool_()),
     pa.dictionary(pa.uint64(), pa.large_string()), pa.dictionary(pa.int16(), pa.decimal128(20, 2)),
 ]  # fmt: skip
 _NESTED = [
@@ -35,6 +36,14 @@ COLUMN_TYPES: list[pa.DataType] = [
     *_DICTIONARIES, *_NESTED,
 ]  # fmt: skip
 """Every type a batch carries."""
+
+UNHASHABLE_TYPES = [
+    data_type
+    for data_type in COLUMN_TYPES
+    if pa.types.is_nested(data_type) or data_type in (pa.uint64(), pa.float16()) or pa.types.is_decimal256(data_type)
+]
+KEY_TYPES = [data_type for data_type in COLUMN_TYPES if data_type not in UNHASHABLE_TYPES]
+"""Those that Spark can hash, after the casts of csrc/jetfast/hash.hpp."""
 
 NaN_PATTERNS = (0x7FF8000000000000, 0xFFF8000000000001, 0x7FF0000000000123)
 

@@ -15,10 +15,7 @@ from hypothesis import strategies as st
 from jetfast.kernels.columns import Batch
 from jetfast.kernels.partitioning import Splitter, assign_partitions, check_key_types, hash_columns, simd
 from tests.kernels import reference_hash
-from tests.kernels.arrow_strategies import COLUMN_TYPES, arrays, columns_of, floats_with_nan
-
-UNHASHABLE = [t for t in COLUMN_TYPES if pa.types.is_nested(t) or t in (pa.uint64(), pa.float16()) or pa.types.is_decimal256(t)]
-KEY_TYPES = [t for t in COLUMN_TYPES if t not in UNHASHABLE]
+from tests.kernels.arrow_strategies import KEY_TYPES, UNHASHABLE_TYPES, arrays, columns_of, floats_with_nan
 
 
 @settings(max_examples=150, deadline=None)
@@ -124,7 +121,7 @@ def test_numpy_and_chunked_and_empty_columns_are_accepted() -> None:
     assert assign_partitions(pa.array([], pa.string())).dtype == np.int32
 
 
-@pytest.mark.parametrize("data_type", UNHASHABLE, ids=str)
+@pytest.mark.parametrize("data_type", UNHASHABLE_TYPES, ids=str)
 def test_types_that_spark_cannot_hash_are_refused_by_name(data_type: pa.DataType) -> None:
     with pytest.raises(TypeError, match=r"column 'k' of type .* cannot be a key.*(cast it to|take its parts)"):
         check_key_types(pa.schema({"k": data_type}), ["k"])
@@ -206,7 +203,11 @@ def test_split_of_every_size_keeps_all_rows(row_count: int, owner_count: int) ->
 
 def run_with_simd(value: str, code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "JETFAST_SIMD": value}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        env={**os.environ, "JETFAST_SIMD": value},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 

@@ -12,16 +12,11 @@ from hypothesis import strategies as st
 
 from jetfast.kernels.columns import Batch
 from jetfast.kernels.partitioning import assign_partitions, hash_columns
-from tests.kernels.arrow_strategies import COLUMN_TYPES, arrays, raw_storage
+from tests.kernels.arrow_strategies import KEY_TYPES, arrays, raw_storage
 
 pytestmark = pytest.mark.spark
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-KEY_TYPES = [
-    data_type
-    for data_type in COLUMN_TYPES
-    if not (pa.types.is_nested(data_type) or data_type in (pa.uint64(), pa.float16()) or pa.types.is_decimal256(data_type))
-]
 
 
 @pytest.fixture(scope="module")
