@@ -18,6 +18,10 @@ settings.load_profile("jetfast")
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+# And they import what the tests import, installed or not.
+ROOT = str(Path(__file__).parent.parent)
+os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+
 SessionFactory = Callable[..., Any]
 
 
@@ -51,9 +55,10 @@ def make_spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ses
             "spark.sql.session.timeZone": "UTC",
             **{name.replace("_", "."): str(value) for name, value in options.items()},
         }
-        if current.get("key") != (master, wanted):
-            if current:
-                current.pop("session").stop()
+        stopped = bool(current) and current["session"].sparkContext._jsc is None
+        if stopped or current.get("key") != (master, wanted):
+            if current and not stopped:
+                current["session"].stop()
             builder = SparkSession.builder.master(master).appName("jetfast-tests")
             for name, value in wanted.items():
                 builder = builder.config(name, value)

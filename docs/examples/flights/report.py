@@ -22,7 +22,10 @@ class Run:
 
     cluster: str
     lag: str
+    start_seconds: float
+    """Until the members were ready to read."""
     seconds: float
+    """From the first row to the end."""
     rows: int
     windows: int
     classes: Classes
@@ -69,14 +72,22 @@ def runs(done: list[Run]) -> Table:
     table = _table("Runs")
     for name in ("cluster", "lag"):
         table.add_column(name)
-    for name in ("rows", "seconds", "rows/s", "windows", "on time", "partly late", "late", "rejected"):
+    for name in ("rows", "start", "run", "rows/s", "windows", "on time", "partly late", "late", "rejected"):
         table.add_column(name, justify="right")
     for run in done:
         table.add_row(
-            run.cluster, run.lag, f"{run.rows:,}", f"{run.seconds:.2f}", f"[bold]{run.rows / run.seconds:,.0f}[/]",
-            f"{run.windows:,}", f"{run.classes.on_time:,}", f"{run.classes.partly_late:,}", f"{run.classes.late:,}",
+            run.cluster,
+            run.lag,
+            f"{run.rows:,}",
+            f"{run.start_seconds:.2f} s",
+            f"{run.seconds:.2f} s",
+            f"[bold]{run.rows / run.seconds:,.0f}[/]",
+            f"{run.windows:,}",
+            f"{run.classes.on_time:,}",
+            f"{run.classes.partly_late:,}",
+            f"{run.classes.late:,}",
             f"{run.classes.rejected:,}",
-        )  # fmt: skip
+        )
     return table
 
 
