@@ -295,7 +295,15 @@ class Execution:
                 shares[context.local_index % self.worker_count].append(tasklet)
             else:
                 min(shares[: self.worker_count], key=len).append(tasklet)
-        assignments = {tasklet.name: Assignment(tasklet) for tasklet in self.tasklets}
+        edges = {name: [*plan.inbound(name), *plan.outbound(name)] for name in plan.vertices}
+        assignments = {
+            tasklet.name: Assignment(
+                tasklet,
+                woken=tasklet.inbound is not None
+                and not any(edge.crosses_members for edge in edges[tasklet.context.vertex]),
+            )
+            for tasklet in self.tasklets
+        }
         worker_of: dict[str, Worker] = {}
         for name, share in zip(names, shares, strict=True):
             if share:

@@ -53,7 +53,8 @@ class EdgePlan:
     @property
     def crosses_members(self) -> bool:
         """May rows leave their member?"""
-        return self.edge.distributed and self.edge.routing.kind is not RoutingKind.ISOLATED
+        members = max(self.source.member_count, self.destination.member_count)
+        return members > 1 and self.edge.distributed and self.edge.routing.kind is not RoutingKind.ISOLATED
 
     def remote_channel_count(self, member: int) -> int:
         """Channels that lead into a member from others."""

@@ -8,11 +8,16 @@ from jetfast.engine.tasklet import Tasklet
 
 PARK_SECONDS_MIN = 0.000_05
 PARK_SECONDS_MAX = 0.001
-"""A worker looks at least this often, for what it is not told of: items from other members, clocks of sources."""
+"""A worker looks at least this often for what nobody tells it of: items from other members, clocks of sources."""
+PARK_SECONDS_WOKEN = 0.05
+"""A worker looks at least this often if it is woken for all that concerns it."""
 
 
 class Parker:
-    """Lets one thread sleep until another wakes it or time is up. A wake-up may be missed: then time ends the sleep."""
+    """Lets one thread sleep until another wakes it or time is up.
+
+    The owner arms it, looks once more for work, and only then parks: what came in between wakes it at once.
+    """
 
     __slots__ = ("_lock", "parked")
 
@@ -22,8 +27,7 @@ class Parker:
         self.parked = False
 
     def park(self, seconds: float) -> None:
-        """Sleep. Only the owner calls this."""
-        self.parked = True
+        """Sleep, after `parked` was set and nothing was found to do. Only the owner calls this."""
         self._lock.acquire(timeout=seconds)
         self.parked = False
 
@@ -42,6 +46,8 @@ class Assignment:
 
     tasklet: Tasklet
     neighbours: list[Parker] = field(default_factory=list)
+    woken: bool = False
+    """Is its worker woken for all that concerns it? (It is no source, and has no channel to another member.)"""
 
 
 class Worker:
@@ -91,6 +97,7 @@ class Worker:
     def loop(self, running: list[Assignment]) -> None:
         """Call the tasklets; those that finish are closed and taken off the list."""
         park_seconds = PARK_SECONDS_MIN
+        parker = self.parker
         while running and self.stop_reason() is None:
             progress = False
             finished = False
@@ -98,9 +105,9 @@ class Worker:
                 tasklet = assignment.tasklet
                 if tasklet.call():
                     progress = True
-                    for parker in assignment.neighbours:
-                        if parker.parked:
-                            parker.unpark()
+                    for neighbour in assignment.neighbours:
+                        if neighbour.parked:
+                            neighbour.unpark()
                     if tasklet.finished:
                         finished = True
                         tasklet.close(None)
@@ -108,6 +115,10 @@ class Worker:
                 running[:] = [assignment for assignment in running if not assignment.tasklet.finished]
             if progress:
                 park_seconds = PARK_SECONDS_MIN
+                parker.parked = False
+            elif not parker.parked:
+                parker.parked = True  # and look once more
             else:
-                self.parker.park(park_seconds)
-                park_seconds = min(PARK_SECONDS_MAX, park_seconds * 2)
+                parker.park(park_seconds)
+                woken = all(assignment.woken for assignment in running)
+                park_seconds = min(PARK_SECONDS_WOKEN if woken else PARK_SECONDS_MAX, park_seconds * 2)
