@@ -9,7 +9,7 @@ The tree exists because Arrow's expression alone does not know its types, and Sp
                             rows of every operand, so one that can fail is masked with null there (so too in `when`)
     lit(1)                  int32 if it fits, else int64: col("int32") + 1 stays int32, and overflow is an error
 
-NaN compares as IEEE says (as in Arrow, unlike Spark): NaN equals nothing.
+Where this follows Arrow and not Spark: NaN equals nothing (IEEE), and a decimal divided by a decimal has Arrow's scale.
 """
 
 from __future__ import annotations
@@ -251,16 +251,16 @@ class Arithmetic:
 
     def lower(self, lowering: Lowering, mask: pc.Expression | None) -> Typed:
         left, right = self.left.lower(lowering, mask), self.right.lower(lowering, mask)
+        left, right = beside_decimal(left, right[1], self.left), beside_decimal(right, left[1], self.right)
         if self.operator in ("/", "%"):
             for side in (left, right):
                 if not is_number(side[1]) and not pa.types.is_null(side[1]):
                     raise ExpressionTypeError(f"{self} needs numbers, got {left[1]} {self.operator} {right[1]}")
-        exact = all(pa.types.is_decimal(t) or pa.types.is_integer(t) for t in (left[1], right[1]))
-        as_float = (
-            self.operator == "/" and not (exact and pa.types.is_decimal(left[1]) | pa.types.is_decimal(right[1]))
-        ) or (mixes_float32_and_integers(left[1], right[1]))
-        if as_float:
+        both_decimal = pa.types.is_decimal(left[1]) and pa.types.is_decimal(right[1])
+        as_float = self.operator == "/" and not both_decimal
+        if as_float or mixes_float32_and_integers(left[1], right[1]):
             left, right = to_float64(left), to_float64(right)
+        left, right = to_wider(left, right[1]), to_wider(right, left[1])
         if self.operator == "/":
             return lowering.call("divide_checked", [masked(left, mask), self.divisor(right, lowering, mask)])
         if self.operator == "%":
@@ -312,6 +312,7 @@ class Comparison:
     def lower(self, lowering: Lowering, mask: pc.Expression | None) -> Typed:
         left, right = self.left.lower(lowering, mask), self.right.lower(lowering, mask)
         left, right = self.read_text(left, right[1], self.left), self.read_text(right, left[1], self.right)
+        left, right = beside_decimal(left, right[1], self.left), beside_decimal(right, left[1], self.right)
         if mixes_float32_and_integers(left[1], right[1]):
             left, right = to_float64(left), to_float64(right)
         names = {
@@ -328,7 +329,7 @@ class Comparison:
         if not (isinstance(node, Literal) and pa.types.is_string(side[1]) and pa.types.is_temporal(other_type)):
             return side
         try:
-            return pc.scalar(node.scalar.cast(other_type)), other_type
+            return pc.scalar(read_time(node.scalar, other_type)), other_type
         except pa.ArrowException as error:
             raise ExpressionTypeError(f"{node} in {self} cannot be read as {other_type}: {error}") from error
 
@@ -337,6 +338,16 @@ class Comparison:
 
     def __str__(self) -> str:
         return f"({self.left} {self.operator} {self.right})"
+
+
+def read_time(text: pa.Scalar, data_type: pa.DataType) -> pa.Scalar:
+    """Read text as a time; without an offset it is local time in the zone of the type."""
+    if not pa.types.is_timestamp(data_type) or data_type.tz is None:
+        return text.cast(data_type)
+    try:
+        return text.cast(data_type)
+    except pa.ArrowInvalid:
+        return pc.assume_timezone(text.cast(pa.timestamp(data_type.unit)), data_type.tz)
 
 
 @dataclass(frozen=True)
@@ -475,6 +486,9 @@ class Case:
         for taken, value in reversed(lowered):
             if pa.types.is_null(result[1]):
                 result = null_of(value[1]), value[1]
+            if mixes_float32_and_integers(value[1], result[1]):
+                value, result = to_float64(value), to_float64(result)
+            value, result = to_wider(value, result[1]), to_wider(result, value[1])
             chosen = null_of(result[1]) if pa.types.is_null(value[1]) else value[0]
             try:
                 result = lowering.call("if_else", [taken, chosen, result[0]])
@@ -501,14 +515,30 @@ def is_number(data_type: pa.DataType) -> bool:
 
 def mixes_float32_and_integers(left: pa.DataType, right: pa.DataType) -> bool:
     """float32 cannot hold every integer: Spark computes such a pair in double."""
-    wide = (pa.types.is_int32, pa.types.is_int64, pa.types.is_uint32, pa.types.is_uint64)
-    return any(
-        pa.types.is_float32(one) and any(test(other) for test in wide) for one, other in ((left, right), (right, left))
-    )
+    return any(pa.types.is_float32(one) and pa.types.is_integer(other) for one, other in ((left, right), (right, left)))
+
+
+_DECIMAL_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
+
+
+def beside_decimal(side: Typed, other_type: pa.DataType, node: Node) -> Typed:
+    """Convert one side as Spark does when the other is a decimal, or the decimal when the other is a float.
+
+    Whole numbers become decimals with room for all their values, literals with just their own digits.
+    """
+    if pa.types.is_decimal(side[1]) and pa.types.is_floating(other_type):
+        return to_float64(side)
+    if not (pa.types.is_decimal(other_type) and pa.types.is_signed_integer(side[1])):
+        return side
+    if isinstance(node, Literal) and node.scalar.is_valid:
+        data_type = pa.decimal128(len(str(abs(node.scalar.as_py()))), 0)
+        return pc.scalar(pa.scalar(decimal.Decimal(node.scalar.as_py()), data_type)), data_type
+    data_type = pa.decimal128(_DECIMAL_DIGITS[side[1]], 0)
+    return side[0].cast(data_type), data_type
 
 
 def smallest_integer(data_type: pa.DataType) -> int:
-    return -(2 ** (int(data_type.bit_width) - 1))
+    return -(1 << (int(data_type.bit_width) - 1))
 
 
 def integer_overflow(
@@ -562,6 +592,17 @@ def cast_failure(value: Typed, target: pa.DataType) -> pc.Expression | None:
             if matches(target):
                 return call("invert", [call("match_substring_regex", [expression], pc.MatchSubstringOptions(pattern))])
     return None
+
+
+def to_wider(value: Typed, other_type: pa.DataType) -> Typed:
+    """Widen a number to the type beside it. Arrow would narrow a literal to the column's type instead."""
+    both_integers = pa.types.is_signed_integer(value[1]) and pa.types.is_signed_integer(other_type)
+    both_floats = pa.types.is_floating(value[1]) and pa.types.is_floating(other_type)
+    if (both_integers or both_floats) and value[1].bit_width < other_type.bit_width:
+        return value[0].cast(other_type), other_type
+    if pa.types.is_integer(value[1]) and pa.types.is_float64(other_type):
+        return to_float64(value)
+    return value
 
 
 def to_float64(value: Typed) -> Typed:
