@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from jetfast.connectors import text_records
 from jetfast.connectors.text_records import (
     Block,
     Malformed,
@@ -302,7 +303,7 @@ class TextReader:
 
     def read(self) -> FileRows | None:
         while self.block is None:
-            self.block = self.records.next_block()
+            self.block = self.records.next_block(text_records.BLOCK_BYTES)
             if self.block is None:
                 return None
             self._parse_block(self.block)

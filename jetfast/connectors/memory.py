@@ -159,6 +159,8 @@ class MemoryReader:
             elif item is EMPTY:
                 self.item += 1
                 return Rows(self.empty, self._position())
+            elif item.num_rows == 0:
+                self.item += 1
             else:
                 return self._read_rows(item)
         return None if self.source.bounded else Rows(self.empty, self._position())
@@ -183,7 +185,7 @@ class MemoryReader:
 
 
 def _script(label: str, data: Any, schema: pa.Schema | None) -> Script:
-    """Return data as record batches without metadata and without empty ones, and script items."""
+    """Return data as record batches without metadata, and script items."""
     pieces = data if isinstance(data, list | tuple) else [] if data is None else [data]
     script: list[pa.RecordBatch | ScriptItem] = []
     for index, piece in enumerate(pieces):
@@ -196,10 +198,9 @@ def _script(label: str, data: Any, schema: pa.Schema | None) -> Script:
             raise JobDefinitionError(
                 f"{label}: piece {index} ({type(piece).__name__}) cannot be read as a table: {error}"
             ) from error
+        # A table without rows stays, as one batch: it tells the columns.
         batches = [batch for batch in table.to_batches() if batch.num_rows]
         script += batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]
-    if any(isinstance(item, ScriptItem) or item.num_rows for item in script):
-        script = [item for item in script if isinstance(item, ScriptItem) or item.num_rows]
     return tuple(script)
 
 

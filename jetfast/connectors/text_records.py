@@ -58,7 +58,7 @@ class Records:
         self.rest = b""
         self.at_end = False
 
-    def next_block(self, block_bytes: int = BLOCK_BYTES) -> Block | None:
+    def next_block(self, block_bytes: int) -> Block | None:
         """Return the next block, or None at the end. Raises ValueError for a record that does not end."""
         wanted = block_bytes
         while True:

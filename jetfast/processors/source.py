@@ -57,6 +57,7 @@ class ReadSource:
             raise JobDefinitionError(f"{self.source.name}: an event time column and a watermark policy need each other")
         if not 1 <= self.batch_rows <= BATCH_ROWS_MAX:
             raise JobDefinitionError(f"batch_rows must be in [1, {BATCH_ROWS_MAX}], got {self.batch_rows}")
+        self.source.partitions()  # what cannot be read shall be seen here and not on a member
         if self.event_time_column is not None:
             check_event_time(self.source, self.event_time_column)
 

@@ -75,9 +75,9 @@ def test_a_writer_that_was_not_finished_is_aborted(error: Exception | None) -> N
 def test_a_failure_names_the_sink_and_aborts(call: str) -> None:
     sink = RecordingSink(call)
     processor = opened(sink)
+    step = processor.complete if call == "finish" else lambda: processor.process(0, Batch.from_arrow(ROWS))
     with pytest.raises(JobFailedError, match=r"recording: cannot (write|finish): OSError: no space left"):
-        processor.process(0, Batch.from_arrow(ROWS))
-        processor.complete()
+        step()
     processor.close(JobFailedError("x"))
     assert sink.calls[-1] == "abort"
 
