@@ -1,6 +1,7 @@
 """The job handle: what a user holds after `submit`."""
 
 import html
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,9 @@ from jetfast.control.runner import Runner
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobDefinitionError
+
+WAIT_STEP_S = 0.1
+"""Longest single wait: a Ctrl-C that comes just before it, or on Windows during it, is only seen after it."""
 
 
 class Job:
@@ -66,21 +70,25 @@ class Job:
         does not) and raises KeyboardInterrupt.
         """
         progress = make_progress(self.name, False if self._end_shown else self._progress)
-        remaining = timeout
+        now = time.monotonic()
+        deadline = None if timeout is None else now + timeout
+        next_update = now + progress.interval_s
         try:
             while True:
-                step = progress.interval_s if remaining is None else min(progress.interval_s, remaining)
+                step = WAIT_STEP_S if deadline is None else max(0.0, min(WAIT_STEP_S, deadline - now))
                 if self._runner.wait(step):
                     break
-                if remaining is not None:
-                    remaining -= step
-                    if remaining <= 0:
-                        raise TimeoutError(f"job {self.name} is still {self.status.value} after {timeout} s")
-                progress.update(self.status.value, self.metrics)
+                now = time.monotonic()
+                if deadline is not None and now >= deadline:
+                    raise TimeoutError(f"job {self.name} is still {self.status.value} after {timeout} s")
+                if now >= next_update:
+                    progress.update(self.status.value, self.metrics)
+                    next_update = now + progress.interval_s
         except KeyboardInterrupt:
             self.cancel()
             progress.finish(f"job {self.name}: cancelled by Ctrl-C, stopping ...")
-            self._runner.wait()
+            while not self._runner.wait(WAIT_STEP_S):
+                pass
             raise
         except BaseException:
             progress.finish(f"job {self.name} is {self.status.value}")
