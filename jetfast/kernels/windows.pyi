@@ -2,9 +2,15 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.kernels.columns import Batch
+
+AGGREGATE_KINDS: tuple[str, ...]
+
+def aggregate_result_type(kind: str, value_type: pa.DataType | None) -> pa.DataType: ...  # Spark's rules; TypeError
 
 class WindowTable:
     """Aggregates per key and window. One processor's state; single-threaded.
@@ -30,6 +36,7 @@ class WindowTable:
         slide_us: int,
         offset_us: int = 0,
         partition_count: int = 271,
+        partitions: npt.NDArray[np.int32] | None = None,  # owned by this table (None: all); `save` writes a bound for each
     ) -> None: ...
     def accumulate(self, batch: Batch, collect_late: bool = False) -> Batch | None: ...  # late and partly late rows
     def advance(self, watermark: int) -> None: ...  # every window with end <= watermark becomes due
@@ -60,3 +67,4 @@ class FrameTable:
     def advance(self, watermark: int) -> None: ...  # frames with end <= watermark become due
     def flush(self) -> None: ...  # all frames become due
     def take_partials(self, rows_max: int = 65536) -> Batch | None: ...
+    def memory(self) -> dict[str, int]: ...

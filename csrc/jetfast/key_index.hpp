@@ -1,0 +1,884 @@
+// Keys to dense slots: equal keys of one or several columns get the same small number, which indexes everything else.
+//
+// Two tables. One column of up to 8 bytes is kept as a 64-bit word, eight words to a cache line, and probed a line at a time.
+// Everything else is encoded to bytes (per column: a tag, 0 for NULL, then the value, lengths before strings) and compared
+// as such. NULL is a key like others; so are NaN and zero, which are brought to one form first: all NaN are equal, and
+// -0.0 is 0.0. Dictionary columns count by value. Slots are reused after release().
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "jetfast/arena.hpp"
+#include "jetfast/batch.hpp"
+#include "jetfast/column_view.hpp"
+#include "jetfast/simd.hpp"
+
+#if JETFAST_X86
+#include <immintrin.h>
+#endif
+
+namespace jetfast {
+
+constexpr uint32_t kNoSlot = 0xffffffffu;
+
+// ---- reading keys -----------------------------------------------------------------------------------------------------------
+
+template <typename T>
+inline T load_unaligned(const void* address) {
+  T value;
+  std::memcpy(&value, address, sizeof(T));
+  return value;
+}
+
+// Floats that compare equal as keys get equal bits.
+inline uint64_t canonical_float64(uint64_t bits) {
+  if ((bits << 1) > 0xffe0000000000000u) return 0x7ff8000000000000u;  // NaN
+  return bits == 0x8000000000000000u ? 0 : bits;
+}
+inline uint32_t canonical_float32(uint32_t bits) {
+  if ((bits << 1) > 0xff000000u) return 0x7fc00000u;
+  return bits == 0x80000000u ? 0 : bits;
+}
+
+// The code of a dictionary column at a valid row.
+inline int64_t dictionary_code(const ColumnView& view, int64_t row) {
+  switch (view.width) {
+    case 1: {
+      const uint8_t code = static_cast<const uint8_t*>(view.values)[row];
+      return view.code_unsigned ? code : static_cast<int8_t>(code);
+    }
+    case 2: {
+      const uint16_t code = load_unaligned<uint16_t>(static_cast<const uint8_t*>(view.values) + row * 2);
+      return view.code_unsigned ? code : static_cast<int16_t>(code);
+    }
+    case 4: {
+      const uint32_t code = load_unaligned<uint32_t>(static_cast<const uint8_t*>(view.values) + row * 4);
+      return view.code_unsigned ? static_cast<int64_t>(code) : static_cast<int32_t>(code);
+    }
+    default: return load_unaligned<int64_t>(static_cast<const uint8_t*>(view.values) + row * 8);
+  }
+}
+
+// For each row, where its value lies: value_rows[i] is the row in `result` (the dictionary, if there is one), -1 for null.
+inline const ColumnView& resolve_rows(const ColumnView& view, const int32_t* rows, int64_t count,
+                                      std::vector<int64_t>& value_rows) {
+  value_rows.resize(static_cast<size_t>(count));
+  if (view.layout == Layout::dictionary) {
+    const ColumnView& values = *view.dictionary;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = rows ? rows[i] : i;
+      const int64_t code = view.is_valid(row) ? dictionary_code(view, row) : -1;
+      value_rows[i] = code >= 0 && values.is_valid(code) ? code : -1;
+    }
+    return values;
+  }
+  if (view.kind == Kind::null) {
+    for (int64_t i = 0; i < count; ++i) value_rows[i] = -1;
+  } else if (view.validity == nullptr) {
+    for (int64_t i = 0; i < count; ++i) value_rows[i] = rows ? rows[i] : i;
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = rows ? rows[i] : i;
+      value_rows[i] = view.is_valid(row) ? row : -1;
+    }
+  }
+  return view;
+}
+
+struct Cell {
+  const uint8_t* data;
+  uint32_t length;
+};
+
+// Calls work(cell) where cell(row, room) gives the bytes of a valid value; `room` has 8 bytes for those that must be made.
+template <typename Work>
+inline void with_cells(const ColumnView& view, Work&& work) {
+  const auto* values = static_cast<const uint8_t*>(view.values);
+  const int32_t width = view.width;
+  switch (view.layout) {
+    case Layout::bits:
+      return work([&view](int64_t row, uint8_t* room) {
+        *room = get_bit(static_cast<const uint8_t*>(view.values), view.bits_offset + row);
+        return Cell{room, 1};
+      });
+    case Layout::fixed:
+      if (view.kind == Kind::float64)
+        return work([values](int64_t row, uint8_t* room) {
+          const uint64_t bits = canonical_float64(load_unaligned<uint64_t>(values + row * 8));
+          std::memcpy(room, &bits, 8);
+          return Cell{room, 8};
+        });
+      if (view.kind == Kind::float32)
+        return work([values](int64_t row, uint8_t* room) {
+          const uint32_t bits = canonical_float32(load_unaligned<uint32_t>(values + row * 4));
+          std::memcpy(room, &bits, 4);
+          return Cell{room, 4};
+        });
+      return work([values, width](int64_t row, uint8_t*) {
+        return Cell{values + row * width, static_cast<uint32_t>(width)};
+      });
+    case Layout::offsets32:
+      return work([&view](int64_t row, uint8_t*) {
+        const auto* offsets = static_cast<const int32_t*>(view.offsets) + row;
+        return Cell{view.bytes + offsets[0], static_cast<uint32_t>(offsets[1] - offsets[0])};
+      });
+    case Layout::offsets64:
+      return work([&view](int64_t row, uint8_t*) {
+        const auto* offsets = static_cast<const int64_t*>(view.offsets) + row;
+        if (offsets[1] - offsets[0] > INT32_MAX) throw std::length_error("a key of more than 2 GiB");
+        return Cell{view.bytes + offsets[0], static_cast<uint32_t>(offsets[1] - offsets[0])};
+      });
+    case Layout::views:
+      return work([&view, values](int64_t row, uint8_t*) {
+        const uint8_t* value = values + row * 16;
+        const auto length = load_unaligned<uint32_t>(value);
+        if (length <= 12) return Cell{value + 4, length};
+        return Cell{view.view_buffers[load_unaligned<int32_t>(value + 8)] + load_unaligned<int32_t>(value + 12), length};
+      });
+    case Layout::none:
+      return work([](int64_t, uint8_t* room) { return Cell{room, 0}; });
+    default: throw std::invalid_argument("nested columns cannot be keys");
+  }
+}
+
+inline bool is_variable(const ColumnView& type) {
+  return type.layout == Layout::offsets32 || type.layout == Layout::offsets64 || type.layout == Layout::views;
+}
+
+inline uint64_t fold_multiply(uint64_t left, uint64_t right) {
+  const unsigned __int128 product = static_cast<unsigned __int128>(left) * right;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+// Not for use outside of a process: it may change, and differs by byte order. At most 7 bytes behind the end are read.
+inline uint64_t hash_padded_bytes(const uint8_t* bytes, uint32_t length) {
+  uint64_t hash = 0x2d358dccaa6c78a5u ^ length;
+  while (length >= 8) {
+    hash = fold_multiply(hash ^ load_unaligned<uint64_t>(bytes), 0x9e3779b97f4a7c15u);
+    bytes += 8;
+    length -= 8;
+  }
+  if (length > 0) {
+    const uint64_t last = load_unaligned<uint64_t>(bytes) & ((uint64_t{1} << (8 * length)) - 1);
+    hash = fold_multiply(hash ^ last, 0x9e3779b97f4a7c15u);
+  }
+  return hash;
+}
+
+// ---- slots --------------------------------------------------------------------------------------------------------------------
+
+// Hands out small numbers, the ones given back first.
+class SlotPool {
+ public:
+  uint32_t take() {
+    if (!free_.empty()) {
+      const uint32_t slot = free_.back();
+      free_.pop_back();
+      return slot;
+    }
+    if (limit_ >= kNoSlot - 2) throw std::length_error("more than 2^32 - 3 keys at once");
+    return limit_++;
+  }
+  void give_back(uint32_t slot) { free_.push_back(slot); }
+  uint32_t limit() const { return limit_; }
+  int64_t live() const { return static_cast<int64_t>(limit_) - static_cast<int64_t>(free_.size()); }
+  int64_t bytes() const { return static_cast<int64_t>(free_.capacity() * sizeof(uint32_t)); }
+
+ private:
+  uint32_t limit_ = 0;
+  std::vector<uint32_t> free_;
+};
+
+// ---- keys of one word ---------------------------------------------------------------------------------------------------------
+
+class WordTable {
+ public:
+  WordTable() { resize(8); }
+
+  void reserve(int64_t keys) {
+    size_t buckets = buckets_.size();
+    while (static_cast<int64_t>(buckets) * kFill < keys) buckets *= 2;
+    if (buckets != buckets_.size()) resize(buckets);
+  }
+
+  void find_or_insert(const uint64_t* words, int64_t count, uint32_t* slots, SlotPool& pool, SimdLevel level) {
+#if JETFAST_X86
+    if (level == SimdLevel::avx512) return find_avx512(words, count, slots, pool);
+    if (level == SimdLevel::avx2) return find_avx2(words, count, slots, pool);
+#endif
+    (void)level;
+    find_plain(words, count, slots, pool);
+  }
+
+  void erase(uint64_t word) {
+    if (word == kEmpty || word == kDeleted) {
+      special_[word == kDeleted] = kNoSlot;
+      return;
+    }
+    for (size_t bucket = home(word);; bucket = (bucket + 1) & mask_) {
+      uint64_t* cells = buckets_[bucket].words;
+      int found = -1;
+      bool open = false;
+      for (int cell = 0; cell < 8; ++cell) {
+        if (cells[cell] == word) found = cell;
+        open |= cells[cell] == kEmpty;
+      }
+      if (found >= 0) {
+        // A line that has an empty cell never was full, so no probe goes past it.
+        cells[found] = open ? kEmpty : kDeleted;
+        slots_[bucket * 8 + static_cast<size_t>(found)] = kNoSlot;
+        used_ -= open;
+        --live_;
+        return;
+      }
+      if (open) throw std::logic_error("erased a key that is not there");
+    }
+  }
+
+  int64_t bytes() const {
+    return static_cast<int64_t>(buckets_.capacity() * sizeof(Bucket) + slots_.capacity() * sizeof(uint32_t));
+  }
+
+ private:
+  struct alignas(64) Bucket {
+    uint64_t words[8];
+  };
+  // Two words that mark cells; keys equal to them live beside the table. Their cells have kNoSlot.
+  static constexpr uint64_t kEmpty = 0x9d3a5c1be7f2604bu;
+  static constexpr uint64_t kDeleted = 0x9d3a5c1be7f2604cu;
+  static constexpr int64_t kFill = 5;  // cells in use per line of 8, at most, on average
+  static constexpr size_t kPrefetchBytes = size_t{1} << 20;
+  static constexpr int64_t kPrefetchRows = 24;
+
+  size_t home(uint64_t word) const { return fold_multiply(word ^ 0x2d358dccaa6c78a5u, 0x9e3779b97f4a7c15u) & mask_; }
+
+  void prefetch(uint64_t word) const {
+#if defined(__GNUC__)
+    const size_t bucket = home(word);
+    __builtin_prefetch(&buckets_[bucket]);
+    __builtin_prefetch(&slots_[bucket * 8]);
+#else
+    (void)word;
+#endif
+  }
+
+// The loop is written once; each variant differs in how it compares a line of eight words with one word.
+#define JETFAST_FIND_LOOP(MATCH)                                                                      \
+  const bool far = buckets_.size() * sizeof(Bucket) > kPrefetchBytes;                                 \
+  for (int64_t i = 0; i < count; ++i) {                                                               \
+    const uint64_t word = words[i];                                                                   \
+    if (far && i + kPrefetchRows < count) prefetch(words[i + kPrefetchRows]);                         \
+    for (size_t bucket = home(word);; bucket = (bucket + 1) & mask_) {                                \
+      const uint64_t* cells = buckets_[bucket].words;                                                 \
+      const uint32_t match = MATCH(cells, word);                                                      \
+      if (match != 0) {                                                                               \
+        const uint32_t slot = slots_[bucket * 8 + static_cast<size_t>(__builtin_ctz(match))];         \
+        slots[i] = slot != kNoSlot ? slot : find_or_insert_special(word, pool);                       \
+        break;                                                                                        \
+      }                                                                                               \
+      if (MATCH(cells, kEmpty) != 0) {                                                                \
+        slots[i] = insert(word, pool);                                                                \
+        break;                                                                                        \
+      }                                                                                               \
+    }                                                                                                 \
+  }
+
+  static uint32_t match_plain(const uint64_t* cells, uint64_t word) {
+    uint32_t match = 0;
+    for (int cell = 0; cell < 8; ++cell) match |= static_cast<uint32_t>(cells[cell] == word) << cell;
+    return match;
+  }
+  void find_plain(const uint64_t* words, int64_t count, uint32_t* slots, SlotPool& pool) {
+    JETFAST_FIND_LOOP(match_plain)
+  }
+
+#if JETFAST_X86
+  JETFAST_TARGET_AVX2 static inline __attribute__((always_inline)) uint32_t match_avx2(const uint64_t* cells, uint64_t word) {
+    const __m256i wanted = _mm256_set1_epi64x(static_cast<long long>(word));
+    const __m256i low = _mm256_cmpeq_epi64(_mm256_load_si256(reinterpret_cast<const __m256i*>(cells)), wanted);
+    const __m256i high = _mm256_cmpeq_epi64(_mm256_load_si256(reinterpret_cast<const __m256i*>(cells + 4)), wanted);
+    return static_cast<uint32_t>(_mm256_movemask_pd(_mm256_castsi256_pd(low))) |
+           static_cast<uint32_t>(_mm256_movemask_pd(_mm256_castsi256_pd(high))) << 4;
+  }
+  JETFAST_TARGET_AVX2 void find_avx2(const uint64_t* words, int64_t count, uint32_t* slots, SlotPool& pool) {
+    JETFAST_FIND_LOOP(match_avx2)
+  }
+  JETFAST_TARGET_AVX512 static inline __attribute__((always_inline)) uint32_t match_avx512(const uint64_t* cells,
+                                                                                        uint64_t word) {
+    return _mm512_cmpeq_epi64_mask(_mm512_load_si512(cells), _mm512_set1_epi64(static_cast<long long>(word)));
+  }
+  JETFAST_TARGET_AVX512 void find_avx512(const uint64_t* words, int64_t count, uint32_t* slots,
+                                                      SlotPool& pool) {
+    JETFAST_FIND_LOOP(match_avx512)
+  }
+#endif
+#undef JETFAST_FIND_LOOP
+
+  uint32_t find_or_insert_special(uint64_t word, SlotPool& pool) {
+    uint32_t& slot = special_[word == kDeleted];
+    if (slot == kNoSlot) slot = pool.take();
+    return slot;
+  }
+
+  uint32_t insert(uint64_t word, SlotPool& pool) {
+    if (word == kEmpty || word == kDeleted) return find_or_insert_special(word, pool);
+    if (used_ + 1 > static_cast<int64_t>(buckets_.size()) * kFill)
+      resize(live_ + 1 > static_cast<int64_t>(buckets_.size()) * kFill / 2 ? buckets_.size() * 2 : buckets_.size());
+    const uint32_t slot = pool.take();
+    place(word, slot);
+    ++used_;
+    ++live_;
+    return slot;
+  }
+
+  void place(uint64_t word, uint32_t slot) {
+    for (size_t bucket = home(word);; bucket = (bucket + 1) & mask_) {
+      for (int cell = 0; cell < 8; ++cell) {
+        if (buckets_[bucket].words[cell] == kEmpty) {
+          buckets_[bucket].words[cell] = word;
+          slots_[bucket * 8 + static_cast<size_t>(cell)] = slot;
+          return;
+        }
+      }
+    }
+  }
+
+  void resize(size_t bucket_count) {
+    std::vector<Bucket> old_buckets(bucket_count);
+    std::vector<uint32_t> old_slots(bucket_count * 8, kNoSlot);
+    for (Bucket& bucket : old_buckets)
+      for (uint64_t& word : bucket.words) word = kEmpty;
+    old_buckets.swap(buckets_);
+    old_slots.swap(slots_);
+    mask_ = bucket_count - 1;
+    used_ = live_;
+    for (size_t bucket = 0; bucket < old_buckets.size(); ++bucket)
+      for (size_t cell = 0; cell < 8; ++cell)
+        if (old_slots[bucket * 8 + cell] != kNoSlot)
+          place(old_buckets[bucket].words[cell], old_slots[bucket * 8 + cell]);
+  }
+
+  std::vector<Bucket> buckets_;  // a power of two
+  std::vector<uint32_t> slots_;  // 8 a bucket
+  size_t mask_ = 0;
+  int64_t live_ = 0;  // keys in cells
+  int64_t used_ = 0;  // cells that are not empty: live and deleted ones
+  uint32_t special_[2] = {kNoSlot, kNoSlot};  // slots of the keys kEmpty and kDeleted
+};
+
+// ---- keys of many bytes -------------------------------------------------------------------------------------------------------
+
+class BytesTable {
+ public:
+  BytesTable() { resize(64); }
+  BytesTable(const BytesTable&) = delete;
+  BytesTable& operator=(const BytesTable&) = delete;
+  ~BytesTable() {
+    for (Record& record : records_)
+      if (record.length > kInline) delete[] record.heap;
+  }
+
+  void reserve(int64_t keys) {
+    size_t cells = cells_.size();
+    while (static_cast<int64_t>(cells / 4 * 3) < keys) cells *= 2;
+    if (cells != cells_.size()) resize(cells);
+  }
+
+  uint32_t find_or_insert(const uint8_t* bytes, uint32_t length, uint64_t hash64, SlotPool& pool) {
+    const auto hash = static_cast<uint32_t>(hash64);
+    for (size_t cell = hash & mask_;; cell = (cell + 1) & mask_) {
+      const Entry entry = cells_[cell];
+      if (entry.slot == kNoSlot) return insert(bytes, length, hash, pool);
+      if (entry.hash == hash && entry.slot != kDeletedSlot) {
+        const Record& record = records_[entry.slot];
+        if (record.length == length && std::memcmp(record.data(), bytes, length) == 0) return entry.slot;
+      }
+    }
+  }
+
+  void prefetch(uint64_t hash64) const {
+#if defined(__GNUC__)
+    __builtin_prefetch(&cells_[static_cast<uint32_t>(hash64) & mask_]);
+#else
+    (void)hash64;
+#endif
+  }
+
+  const uint8_t* key_of(uint32_t slot) const { return records_[slot].data(); }
+
+  void erase(uint32_t slot) {
+    Record& record = records_[slot];
+    for (size_t cell = record.hash & mask_;; cell = (cell + 1) & mask_) {
+      if (cells_[cell].slot == kNoSlot) throw std::logic_error("erased a key that is not there");
+      if (cells_[cell].slot == slot) {
+        const bool last = cells_[(cell + 1) & mask_].slot == kNoSlot;
+        cells_[cell].slot = last ? kNoSlot : kDeletedSlot;
+        used_ -= last;
+        --live_;
+        break;
+      }
+    }
+    if (record.length > kInline) {
+      heap_bytes_ -= record.length;
+      delete[] record.heap;
+    }
+    record.length = 0;
+  }
+
+  int64_t bytes() const {
+    return static_cast<int64_t>(cells_.capacity() * sizeof(Entry) + records_.capacity() * sizeof(Record)) + heap_bytes_;
+  }
+
+ private:
+  static constexpr uint32_t kInline = 24;
+  static constexpr uint32_t kDeletedSlot = kNoSlot - 1;
+
+  struct Entry {
+    uint32_t hash = 0;
+    uint32_t slot = kNoSlot;
+  };
+  struct Record {
+    uint32_t length = 0;
+    uint32_t hash = 0;
+    union {
+      uint8_t bytes[kInline];
+      uint8_t* heap;
+    };
+    Record() : heap(nullptr) {}
+    const uint8_t* data() const { return length > kInline ? heap : bytes; }
+  };
+
+  uint32_t insert(const uint8_t* bytes, uint32_t length, uint32_t hash, SlotPool& pool) {
+    if (used_ + 1 > static_cast<int64_t>(cells_.size() / 4 * 3))
+      resize(live_ + 1 > static_cast<int64_t>(cells_.size() / 8 * 3) ? cells_.size() * 2 : cells_.size());
+    std::unique_ptr<uint8_t[]> heap;
+    if (length > kInline) heap.reset(new uint8_t[length]);
+    const uint32_t slot = pool.take();
+    if (slot >= records_.size()) records_.resize(static_cast<size_t>(slot) + 1);
+    Record& record = records_[slot];
+    record.length = length;
+    record.hash = hash;
+    if (length > kInline) {
+      record.heap = heap.release();
+      std::memcpy(record.heap, bytes, length);
+      heap_bytes_ += length;
+    } else {
+      std::memcpy(record.bytes, bytes, length);
+    }
+    place(hash, slot);
+    ++used_;
+    ++live_;
+    return slot;
+  }
+
+  void place(uint32_t hash, uint32_t slot) {
+    size_t cell = hash & mask_;
+    while (cells_[cell].slot != kNoSlot) cell = (cell + 1) & mask_;
+    cells_[cell] = {hash, slot};
+  }
+
+  void resize(size_t cell_count) {
+    std::vector<Entry> old(cell_count);
+    old.swap(cells_);
+    mask_ = cell_count - 1;
+    used_ = live_;
+    for (const Entry& entry : old)
+      if (entry.slot != kNoSlot && entry.slot != kDeletedSlot) place(entry.hash, entry.slot);
+  }
+
+  std::vector<Entry> cells_;  // a power of two
+  size_t mask_ = 0;
+  int64_t live_ = 0;
+  int64_t used_ = 0;  // cells that are not kNoSlot
+  std::vector<Record> records_;  // by slot; growing moves them, not the long keys
+  int64_t heap_bytes_ = 0;
+};
+
+// ---- the index ------------------------------------------------------------------------------------------------------------------
+
+class KeyIndex {
+ public:
+  // Types of the key columns as they are kept and come out again: a dictionary's is its value type. None: one global key.
+  explicit KeyIndex(std::vector<ColumnView> types) : types_(std::move(types)) {
+    for (const ColumnView& type : types_)
+      if (type.layout == Layout::dictionary || type.layout == Layout::opaque)
+        throw std::invalid_argument("keys are kept by value");
+    one_word_ = types_.size() == 1 &&
+                (types_[0].layout == Layout::bits ||
+                 (types_[0].layout == Layout::fixed && types_[0].kind != Kind::fixed_binary && types_[0].width <= 8));
+  }
+
+  // Only for tests: results are the same.
+  void set_simd(SimdLevel level) { simd_ = level; }
+  const std::vector<ColumnView>& types() const { return types_; }
+  uint32_t slot_limit() const { return pool_.limit(); }  // every slot is below
+  int64_t live() const { return pool_.live(); }
+  int64_t bytes() const {
+    int64_t bytes = pool_.bytes();
+    if (one_word_) bytes += words_.bytes() + static_cast<int64_t>(word_of_slot_.capacity() * sizeof(uint64_t));
+    else if (!types_.empty()) bytes += bytes_.bytes();
+    return bytes;
+  }
+
+  void reserve(int64_t keys) {
+    if (one_word_) words_.reserve(keys);
+    else if (!types_.empty()) bytes_.reserve(keys);
+  }
+
+  // slots[i] = slot of row rows[i] (row i without `rows`). `columns` has one view per key column.
+  void find_or_insert(const ColumnView* columns, const int32_t* rows, int64_t count, uint32_t* slots) {
+    if (count == 0) return;
+    if (types_.empty()) {
+      if (null_slot_ == kNoSlot) null_slot_ = pool_.take();
+      for (int64_t i = 0; i < count; ++i) slots[i] = null_slot_;
+    } else if (types_.size() == 1 && columns[0].layout == Layout::dictionary) {
+      find_by_code(columns[0], rows, count, slots);
+    } else if (one_word_) {
+      find_words(columns[0], rows, count, slots);
+    } else {
+      find_bytes(columns, rows, count, slots);
+    }
+  }
+
+  void release(uint32_t slot) {
+    if (slot == null_slot_) {
+      null_slot_ = kNoSlot;
+    } else if (one_word_) {
+      words_.erase(word_of_slot_[slot]);
+    } else {
+      bytes_.erase(slot);
+    }
+    pool_.give_back(slot);
+  }
+
+  // The keys of some slots as columns of `types()`.
+  std::vector<Column> keys_of(const uint32_t* slots, int64_t count, Arena& arena) const {
+    std::vector<Column> columns;
+    if (types_.empty()) return columns;
+    if (one_word_) {
+      columns.push_back(words_column(slots, count, arena));
+      return columns;
+    }
+    std::vector<const uint8_t*> cursors(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) cursors[i] = bytes_.key_of(slots[i]);
+    for (const ColumnView& type : types_) columns.push_back(bytes_column(type, cursors, arena));
+    return columns;
+  }
+
+ private:
+  // ---- one word a key
+
+  void find_words(const ColumnView& view, const int32_t* rows, int64_t count, uint32_t* slots) {
+    if (view.validity != nullptr) {
+      std::vector<int32_t>& valid_rows = valid_rows_;
+      std::vector<int32_t>& places = places_;
+      valid_rows.clear();
+      places.clear();
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t row = rows ? rows[i] : i;
+        if (view.is_valid(row)) {
+          valid_rows.push_back(static_cast<int32_t>(row));
+          places.push_back(static_cast<int32_t>(i));
+        } else {
+          slots[i] = null_slot();
+        }
+      }
+      found_.resize(valid_rows.size());
+      find_valid_words(view, valid_rows.data(), static_cast<int64_t>(valid_rows.size()), found_.data());
+      for (size_t i = 0; i < places.size(); ++i) slots[places[i]] = found_[i];
+    } else {
+      find_valid_words(view, rows, count, slots);
+    }
+  }
+
+  void find_valid_words(const ColumnView& view, const int32_t* rows, int64_t count, uint32_t* slots) {
+    if (count == 0) return;
+    const uint64_t* words = static_cast<const uint64_t*>(view.values);
+    const bool aligned = reinterpret_cast<uintptr_t>(view.values) % 8 == 0;
+    if (rows != nullptr || view.width != 8 || view.layout != Layout::fixed || view.kind == Kind::float64 || !aligned) {
+      words_scratch_.resize(static_cast<size_t>(count));
+      load_words(view, rows, count, words_scratch_.data());
+      words = words_scratch_.data();
+    }
+    words_.find_or_insert(words, count, slots, pool_, simd_);
+    if (pool_.limit() > word_of_slot_.size()) word_of_slot_.resize(pool_.limit());
+    for (int64_t i = 0; i < count; ++i) word_of_slot_[slots[i]] = words[i];
+  }
+
+  static void load_words(const ColumnView& view, const int32_t* rows, int64_t count, uint64_t* words) {
+    const auto* values = static_cast<const uint8_t*>(view.values);
+    const auto each = [&](auto load) {
+      if (rows == nullptr)
+        for (int64_t i = 0; i < count; ++i) words[i] = load(i);
+      else
+        for (int64_t i = 0; i < count; ++i) words[i] = load(static_cast<int64_t>(rows[i]));
+    };
+    if (view.layout == Layout::bits)
+      return each([&](int64_t row) { return static_cast<uint64_t>(get_bit(values, view.bits_offset + row)); });
+    if (view.kind == Kind::float64)
+      return each([&](int64_t row) { return canonical_float64(load_unaligned<uint64_t>(values + row * 8)); });
+    if (view.kind == Kind::float32)
+      return each([&](int64_t row) -> uint64_t { return canonical_float32(load_unaligned<uint32_t>(values + row * 4)); });
+    switch (view.width) {
+      case 1: return each([&](int64_t row) -> uint64_t { return values[row]; });
+      case 2: return each([&](int64_t row) -> uint64_t { return load_unaligned<uint16_t>(values + row * 2); });
+      case 4: return each([&](int64_t row) -> uint64_t { return load_unaligned<uint32_t>(values + row * 4); });
+      default: return each([&](int64_t row) { return load_unaligned<uint64_t>(values + row * 8); });
+    }
+  }
+
+  uint32_t null_slot() {
+    if (null_slot_ == kNoSlot) {
+      null_slot_ = pool_.take();
+      if (one_word_ && null_slot_ >= word_of_slot_.size()) word_of_slot_.resize(static_cast<size_t>(null_slot_) + 1);
+    }
+    return null_slot_;
+  }
+
+  Column words_column(const uint32_t* slots, int64_t count, Arena& arena) const {
+    bool has_null = false;
+    if (null_slot_ != kNoSlot)
+      for (int64_t i = 0; i < count; ++i) has_null |= slots[i] == null_slot_;
+    const ColumnView& type = types_[0];
+    Column column = allocate_fixed(arena, type, count, has_null);
+    const uint64_t* words = word_of_slot_.data();
+    const auto write = [&](auto* values) {
+      using Word = std::remove_pointer_t<decltype(values)>;
+      for (int64_t i = 0; i < count; ++i) values[i] = static_cast<Word>(words[slots[i]]);
+    };
+    if (type.layout == Layout::bits) {
+      auto* bits = column.mutable_values<uint8_t>();
+      for (int64_t i = 0; i < count; ++i) set_bit_to(bits, i, words[slots[i]] & 1);
+    } else {
+      switch (type.width) {
+        case 1: write(column.mutable_values<uint8_t>()); break;
+        case 2: write(column.mutable_values<uint16_t>()); break;
+        case 4: write(column.mutable_values<uint32_t>()); break;
+        default: write(column.mutable_values<uint64_t>()); break;
+      }
+    }
+    if (has_null) {
+      for (int64_t i = 0; i < count; ++i)
+        if (slots[i] == null_slot_) set_bit_to(column.mutable_validity(), i, false);
+      settle_nulls(column.view);
+    }
+    return column;
+  }
+
+  // ---- one dictionary column: each value that occurs is looked up once a batch
+
+  void find_by_code(const ColumnView& view, const int32_t* rows, int64_t count, uint32_t* slots) {
+    const ColumnView& values = resolve_rows(view, rows, count, code_rows_);
+    if (values.row_count > 4 * count + 256) {  // a large dictionary, few rows: no list of all its codes
+      std::vector<int32_t> chosen, places;
+      for (int64_t i = 0; i < count; ++i) {
+        if (code_rows_[i] < 0) {
+          slots[i] = find_null();
+        } else {
+          chosen.push_back(static_cast<int32_t>(code_rows_[i]));
+          places.push_back(static_cast<int32_t>(i));
+        }
+      }
+      std::vector<uint32_t> found(chosen.size());
+      find_plain(values, chosen.data(), static_cast<int64_t>(chosen.size()), found.data());
+      for (size_t i = 0; i < places.size(); ++i) slots[places[i]] = found[i];
+      return;
+    }
+    slot_of_code_.assign(static_cast<size_t>(values.row_count), kNoSlot);
+    std::vector<int32_t> codes;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t code = code_rows_[i];
+      if (code >= 0 && slot_of_code_[static_cast<size_t>(code)] == kNoSlot) {
+        slot_of_code_[static_cast<size_t>(code)] = 0;
+        codes.push_back(static_cast<int32_t>(code));
+      }
+    }
+    std::vector<uint32_t> found(codes.size());
+    find_plain(values, codes.data(), static_cast<int64_t>(codes.size()), found.data());
+    for (size_t i = 0; i < codes.size(); ++i) slot_of_code_[static_cast<size_t>(codes[i])] = found[i];
+    for (int64_t i = 0; i < count; ++i)
+      slots[i] = code_rows_[i] < 0 ? find_null() : slot_of_code_[static_cast<size_t>(code_rows_[i])];
+  }
+
+  void find_plain(const ColumnView& values, const int32_t* rows, int64_t count, uint32_t* slots) {
+    if (count == 0) return;
+    if (one_word_) find_words(values, rows, count, slots);
+    else find_bytes(&values, rows, count, slots);
+  }
+
+  uint32_t find_null() {
+    if (one_word_) return null_slot();
+    const uint8_t key[16] = {0};
+    return bytes_.find_or_insert(key, 1, hash_padded_bytes(key, 1), pool_);
+  }
+
+  // ---- many bytes a key
+
+  void find_bytes(const ColumnView* columns, const int32_t* rows, int64_t count, uint32_t* slots) {
+    const size_t column_count = types_.size();
+    if (value_rows_.size() < column_count) value_rows_.resize(column_count);
+    starts_.assign(static_cast<size_t>(count) + 1, 0);
+    // starts_[i + 1] first takes the length of key i
+    for (size_t index = 0; index < column_count; ++index) {
+      std::vector<int64_t>& value_rows = value_rows_[index];
+      const ColumnView& values = resolve_rows(columns[index], rows, count, value_rows);
+      with_cells(values, [&](auto cell) {
+        const bool variable = is_variable(types_[index]);
+        uint8_t room[8];
+        for (int64_t i = 0; i < count; ++i) {
+          int64_t length = 1;
+          if (value_rows[i] >= 0) length += (variable ? 4 : 0) + cell(value_rows[i], room).length;
+          starts_[i + 1] += length;
+        }
+      });
+    }
+    for (int64_t i = 0; i < count; ++i) starts_[i + 1] += starts_[i];
+    encoded_.resize(static_cast<size_t>(starts_[count]) + 8);
+    ends_.assign(starts_.begin(), starts_.end() - 1);
+    for (size_t index = 0; index < column_count; ++index) {
+      const std::vector<int64_t>& value_rows = value_rows_[index];
+      const ColumnView& values =
+          columns[index].layout == Layout::dictionary ? *columns[index].dictionary : columns[index];
+      with_cells(values, [&](auto cell) {
+        const bool variable = is_variable(types_[index]);
+        uint8_t room[8];
+        for (int64_t i = 0; i < count; ++i) {
+          uint8_t* target = encoded_.data() + ends_[i];
+          if (value_rows[i] < 0) {
+            *target = 0;
+            ++ends_[i];
+            continue;
+          }
+          const Cell value = cell(value_rows[i], room);
+          *target++ = 1;
+          if (variable) {
+            std::memcpy(target, &value.length, 4);
+            target += 4;
+          }
+          if (value.length > 0) std::memcpy(target, value.data, value.length);
+          ends_[i] += 1 + (variable ? 4 : 0) + value.length;
+        }
+      });
+    }
+    hashes_.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i)
+      hashes_[i] = hash_padded_bytes(encoded_.data() + starts_[i], static_cast<uint32_t>(starts_[i + 1] - starts_[i]));
+    for (int64_t i = 0; i < count; ++i) {
+      if (i + 16 < count) bytes_.prefetch(hashes_[i + 16]);
+      slots[i] = bytes_.find_or_insert(encoded_.data() + starts_[i],
+                                       static_cast<uint32_t>(starts_[i + 1] - starts_[i]), hashes_[i], pool_);
+    }
+  }
+
+  // Reads one column at the cursors and moves them on to the next.
+  static Column bytes_column(const ColumnView& type, std::vector<const uint8_t*>& cursors, Arena& arena) {
+    const auto count = static_cast<int64_t>(cursors.size());
+    if (type.kind == Kind::null) {
+      for (const uint8_t*& cursor : cursors) ++cursor;
+      return null_column(count);
+    }
+    bool has_null = false;
+    int64_t byte_count = 0;
+    const bool variable = is_variable(type);
+    for (const uint8_t* cursor : cursors) {
+      has_null |= *cursor == 0;
+      if (variable && *cursor != 0) byte_count += load_unaligned<uint32_t>(cursor + 1);
+    }
+    Column column;
+    if (!variable) {
+      column = allocate_fixed(arena, type, count, has_null);
+      const int64_t width = type.layout == Layout::bits ? 1 : type.width;
+      auto* values = column.mutable_values<uint8_t>();
+      for (int64_t i = 0; i < count; ++i) {
+        const bool valid = *cursors[i]++ != 0;
+        if (type.layout == Layout::bits) {
+          if (valid) set_bit_to(values, i, *cursors[i] != 0);
+        } else if (valid) {
+          std::memcpy(values + i * width, cursors[i], static_cast<size_t>(width));
+        } else {
+          std::memset(values + i * width, 0, static_cast<size_t>(width));
+        }
+        if (valid) cursors[i] += width;
+        else set_bit_to(column.mutable_validity(), i, false);
+      }
+    } else if (type.layout == Layout::views) {
+      if (byte_count > INT32_MAX) throw std::length_error("keys of more than 2 GiB in one batch");
+      column = allocate_fixed(arena, type, count, has_null);
+      Block block = arena.allocate(byte_count);
+      auto* values = column.mutable_values<uint8_t>();
+      int32_t offset = 0;
+      for (int64_t i = 0; i < count; ++i) {
+        uint8_t* view = values + i * 16;
+        std::memset(view, 0, 16);
+        if (*cursors[i]++ == 0) {
+          set_bit_to(column.mutable_validity(), i, false);
+          continue;
+        }
+        const auto length = load_unaligned<uint32_t>(cursors[i]);
+        const uint8_t* bytes = cursors[i] + 4;
+        std::memcpy(view, &length, 4);
+        if (length <= 12) {
+          std::memcpy(view + 4, bytes, length);
+        } else {
+          std::memcpy(view + 4, bytes, 4);
+          std::memcpy(view + 12, &offset, 4);
+          std::memcpy(block.get() + offset, bytes, length);
+          offset += static_cast<int32_t>(length);
+        }
+        cursors[i] += 4 + length;
+      }
+      auto buffers = std::make_shared<ViewBuffers>();
+      buffers->pointers.push_back(block.get());
+      buffers->sizes.push_back(byte_count);
+      buffers->owners.push_back(std::move(block));
+      column.view.view_buffers = buffers->pointers.data();
+      column.view_buffers = std::move(buffers);
+    } else {
+      column = allocate_strings(arena, type, count, byte_count, has_null);
+      const auto write = [&](auto* offsets) {
+        using Offset = std::remove_pointer_t<decltype(offsets)>;
+        uint8_t* bytes = column.mutable_bytes();
+        int64_t offset = 0;
+        for (int64_t i = 0; i < count; ++i) {
+          if (*cursors[i]++ == 0) {
+            set_bit_to(column.mutable_validity(), i, false);
+          } else {
+            const auto length = load_unaligned<uint32_t>(cursors[i]);
+            std::memcpy(bytes + offset, cursors[i] + 4, length);
+            cursors[i] += 4 + length;
+            offset += length;
+          }
+          offsets[i + 1] = static_cast<Offset>(offset);
+        }
+      };
+      if (type.layout == Layout::offsets32) write(column.mutable_offsets<int32_t>());
+      else write(column.mutable_offsets<int64_t>());
+    }
+    if (has_null) settle_nulls(column.view);
+    return column;
+  }
+
+  std::vector<ColumnView> types_;
+  bool one_word_ = false;
+  SimdLevel simd_ = simd_level();
+  SlotPool pool_;
+  WordTable words_;
+  BytesTable bytes_;
+  uint32_t null_slot_ = kNoSlot;  // of NULL (one word), or of the global key
+  std::vector<uint64_t> word_of_slot_;
+
+  // scratch, kept between batches
+  std::vector<uint64_t> words_scratch_, hashes_;
+  std::vector<int32_t> valid_rows_, places_;
+  std::vector<uint32_t> found_, slot_of_code_;
+  std::vector<int64_t> code_rows_, starts_, ends_;
+  std::vector<std::vector<int64_t>> value_rows_;
+  std::vector<uint8_t> encoded_;
+};
+
+}  // namespace jetfast

@@ -1,0 +1,32 @@
+# What windows.pyx holds in C++: one table per processor.
+from libcpp.memory cimport unique_ptr
+from libcpp.vector cimport vector
+
+from jetfast.kernels._csrc cimport window_table as cpp
+from jetfast.kernels.columns cimport Batch
+
+
+# Where the columns of a table are in its input, and the schemas of what it takes and gives.
+cdef class TableLayout:
+    cdef readonly object schema, key_schema, partial_schema, output_schema, late_schema
+    cdef readonly list aggregate_names
+    cdef object seen_schema  # the last one that was found equal to `schema`
+    cdef cpp.TableSpec spec
+    cdef vector[int] key_columns, value_columns
+    cdef int time_column
+
+    cdef int set_partial_schema(self, const vector[cpp.Field]& fields) except -1
+    cdef cpp.BatchColumns batch_columns(self, Batch batch) except *
+    cdef cpp.PartialColumns partial_columns(self, Batch batch) except *
+
+
+cdef class WindowTable:
+    cdef unique_ptr[cpp.WindowTable] table
+    cdef TableLayout layout
+    cdef object owned
+    cdef bint started
+
+
+cdef class FrameTable:
+    cdef unique_ptr[cpp.FrameTable] table
+    cdef TableLayout layout

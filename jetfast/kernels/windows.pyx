@@ -1,0 +1,504 @@
+# distutils: language = c++
+"""Windowed aggregation by key: frames, lateness, sliding, emission and state (SEMANTICS 1.6 and 2)."""
+
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+import pyarrow as pa
+
+from cython.operator cimport dereference
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint32_t
+from libcpp.memory cimport make_unique
+from libcpp.vector cimport vector
+
+from jetfast.kernels.keys import check_batch_schema, plain_field
+from jetfast.kernels.partitioning import check_key_types
+
+from jetfast.kernels._csrc cimport window_table as cpp
+from jetfast.kernels._csrc.batch cimport Rows, slice_rows
+from jetfast.kernels._csrc.column_view cimport ColumnView, Kind
+from jetfast.kernels.columns cimport Batch, make_batch, shared_arena
+from jetfast.kernels.keys cimport column_views, plain_types
+
+AGGREGATE_KINDS = (
+    "count", "count_values", "sum", "mean", "min", "max", "var_samp", "var_pop", "stddev_samp", "stddev_pop",
+)  # fmt: skip
+"""Names of the aggregates, those of Spark SQL; count_values is Spark's count(column)."""
+
+cdef int64_t _SAVED_ROWS = 1 << 20  # rows of state that are copied at a time
+
+
+def _is_number(data_type):
+    return (
+        pa.types.is_integer(data_type)
+        or pa.types.is_floating(data_type)
+        or (pa.types.is_decimal(data_type) and not pa.types.is_decimal256(data_type))
+    )
+
+
+def _is_time(data_type):
+    return (
+        pa.types.is_date(data_type)
+        or pa.types.is_time(data_type)
+        or pa.types.is_timestamp(data_type)
+        or pa.types.is_duration(data_type)
+    )
+
+
+def aggregate_result_type(kind, value_type):
+    """Return the Arrow type of an aggregate's result, by Spark's rules.
+
+    kind : one of AGGREGATE_KINDS
+    value_type : pyarrow.DataType of the column (of the values, for a dictionary); None only for "count"
+
+    Sums of integers are int64, of decimals decimal128(p + 10, s), of floats float64; means are float64, of decimals
+    decimal128(p + 4, s + 4). Minimum and maximum have the type of the values. Raises TypeError for a type that cannot be
+    aggregated so, and ValueError for an unknown kind.
+    """
+    if kind not in AGGREGATE_KINDS:
+        raise ValueError(f"there is no aggregate {kind!r}; there are {', '.join(AGGREGATE_KINDS)}")
+    if kind in ("count", "count_values"):
+        return pa.int64()
+    while pa.types.is_dictionary(value_type):
+        value_type = value_type.value_type
+    if pa.types.is_decimal256(value_type):
+        raise TypeError(f"{kind} cannot take {value_type}; cast it to decimal128")
+    if kind in ("min", "max"):
+        if _is_number(value_type) or _is_time(value_type) or pa.types.is_boolean(value_type):
+            return value_type
+        raise TypeError(f"{kind} needs numbers, times or booleans, got {value_type}")
+    if not _is_number(value_type):
+        raise TypeError(f"{kind} needs numbers, got {value_type}")
+    if kind == "sum":
+        if pa.types.is_decimal(value_type):
+            return pa.decimal128(min(value_type.precision + 10, 38), value_type.scale)
+        return pa.float64() if pa.types.is_floating(value_type) else pa.int64()
+    if kind == "mean" and pa.types.is_decimal(value_type):
+        precision = min(value_type.precision + 4, 38)
+        return pa.decimal128(precision, min(value_type.scale + 4, precision))
+    return pa.float64()
+
+
+def _field_type(field):
+    """The type of a field of partial results; wide ones are bytes, exactly as they lie in memory."""
+    kind, value_class, width = field
+    if kind in (<int>cpp.FieldKind.rows, <int>cpp.FieldKind.nulls):
+        return pa.int64()
+    if kind in (<int>cpp.FieldKind.minimum, <int>cpp.FieldKind.maximum) and width == 8:
+        if value_class == <int>cpp.ValueClass.i64:
+            return pa.int64()
+        return pa.uint64() if value_class == <int>cpp.ValueClass.u64 else pa.float64()
+    return pa.binary(width)
+
+
+_FIELD_NAMES = {
+    <int>cpp.FieldKind.nulls: "nulls",
+    <int>cpp.FieldKind.sum128: "sum",
+    <int>cpp.FieldKind.sum192: "sum",
+    <int>cpp.FieldKind.sum_float: "sum",
+    <int>cpp.FieldKind.minimum: "min",
+    <int>cpp.FieldKind.maximum: "max",
+    <int>cpp.FieldKind.moments: "moments",
+}
+
+
+def _format_time(time_us):
+    try:
+        return (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=time_us)).isoformat()
+    except OverflowError:
+        return f"{time_us} us"
+
+
+def _unused_name(name, names):
+    while name in names:
+        name += "_"
+    return name
+
+
+cdef class TableLayout:
+    """Checks the definition of a table and finds its columns. Shared by both stages, so that their partials agree."""
+
+    def __init__(self, schema, keys, time, aggregates, size_us, slide_us, offset_us, partition_count):
+        cdef cpp.AggregateSpec aggregate
+        schema = Batch.empty(schema).schema
+        check_key_types(schema, keys)
+        self.schema = self.seen_schema = schema
+        self.key_columns = [schema.get_field_index(key) for key in keys]
+        self.key_schema = pa.schema([plain_field(schema.field(key)) for key in keys])
+        self.time_column = self._find(time, "time")
+        time_type = schema.field(self.time_column).type
+        if not (pa.types.is_timestamp(time_type) or pa.types.is_date(time_type)):
+            raise TypeError(f"the time column {time!r} must be a timestamp or date, it is {time_type}")
+        if slide_us <= 0 or size_us <= 0 or size_us % slide_us:
+            raise ValueError(f"size_us must be a positive multiple of slide_us, got {size_us} and {slide_us}")
+        if not 1 <= partition_count < 2**31:
+            raise ValueError(f"partition_count must be at least 1 and below 2^31, got {partition_count}")
+        self.spec.shape.size = size_us
+        self.spec.shape.slide = slide_us
+        self.spec.shape.offset = offset_us % slide_us
+        self.spec.partition_count = partition_count
+
+        value_names = []
+        result_fields = []
+        columns = []
+        for name, kind, column in aggregates:
+            if kind != "count" and column is None:
+                raise ValueError(f"aggregate {name!r}: {kind} needs a column")
+            if kind == "count":
+                columns.append(-1)
+                value_type = None
+            else:
+                index = self._find(column, f"aggregate {name!r}:")
+                value_type = plain_field(schema.field(index)).type
+                if column not in value_names:
+                    value_names.append(column)
+                columns.append(value_names.index(column))
+            try:
+                result_fields.append(pa.field(name, aggregate_result_type(kind, value_type)))
+            except TypeError as error:
+                raise TypeError(f"aggregate {name!r} of column {column!r}: {error}") from None
+        self.value_columns = [schema.get_field_index(name) for name in value_names]
+        self.aggregate_names = [(name, kind, column) for name, kind, column in aggregates]
+        self.spec.key_types = plain_types(self.key_schema)
+        self.spec.value_types = plain_types(pa.schema([plain_field(schema.field(name)) for name in value_names]))
+        cdef vector[ColumnView] result_types = plain_types(pa.schema(result_fields))
+        for position, (_, kind, _) in enumerate(aggregates):
+            aggregate.kind = <cpp.AggregateKind><int>AGGREGATE_KINDS.index(kind)
+            aggregate.column = columns[position]
+            aggregate.result_type = result_types[position]
+            self.spec.aggregates.push_back(aggregate)
+
+        times = [pa.field("window_start", pa.timestamp("us")), pa.field("window_end", pa.timestamp("us"))]
+        self.output_schema = pa.schema([*self.key_schema, *times, *result_fields])
+        names = self.output_schema.names
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two result columns are named {name!r}; rename a key or an aggregate")
+        missed = pa.field("missed_until", pa.timestamp("us"))
+        position = schema.get_field_index("missed_until")
+        self.late_schema = schema.append(missed) if position < 0 else schema.set(position, missed)
+
+    def _find(self, name, what):
+        index = self.schema.get_field_index(name)
+        if index < 0:
+            raise ValueError(f"{what} there is no column {name!r}; the columns are {', '.join(self.schema.names)}")
+        return index
+
+    cdef int set_partial_schema(self, const vector[cpp.Field]& fields) except -1:
+        cdef size_t position
+        result = list(self.key_schema)
+        names = self.key_schema.names
+        result.append(pa.field(_unused_name("frame", names), pa.int64()))
+        for position in range(fields.size()):
+            field = (<int>fields[position].kind, <int>fields[position].value_class, fields[position].width)
+            if fields[position].column < 0:
+                name = "rows"
+            else:
+                name = f"{self.schema.field(self.value_columns[fields[position].column]).name}.{_FIELD_NAMES[field[0]]}"
+            result.append(pa.field(_unused_name(name, [taken.name for taken in result]), _field_type(field)))
+        self.partial_schema = pa.schema(result)
+        return 0
+
+    cdef cpp.BatchColumns batch_columns(self, Batch batch) except *:
+        cdef cpp.BatchColumns columns
+        if batch.schema is not self.seen_schema:
+            check_batch_schema(batch.schema, self.schema, "a batch for this window")
+            self.seen_schema = batch.schema
+        columns.row_count = batch.row_count
+        columns.keys = column_views(batch, self.key_columns)
+        columns.time = batch.rows.columns[self.time_column].view
+        columns.values = column_views(batch, self.value_columns)
+        return columns
+
+    cdef cpp.PartialColumns partial_columns(self, Batch batch) except *:
+        cdef cpp.PartialColumns columns
+        cdef size_t key_count = self.key_columns.size()
+        cdef size_t position
+        columns.row_count = batch.row_count
+        for position in range(batch.rows.columns.size()):
+            if position < key_count:
+                columns.keys.push_back(batch.rows.columns[position].view)
+            elif batch.rows.columns[position].view.null_count > 0:
+                raise ValueError(f"column {batch.schema.names[position]!r} of partial results must not have nulls")
+            elif position == key_count:
+                columns.frame = batch.rows.columns[position].view
+            else:
+                columns.fields.push_back(batch.rows.columns[position].view)
+        return columns
+
+
+cdef dict _memory(cpp.MemoryUse use):
+    cells = max(use.entries, 1)
+    return {
+        "keys": use.keys,
+        "frames": use.frames,
+        "keys_and_frames": use.entries,
+        "key_bytes": use.key_bytes,
+        "frame_bytes": use.frame_bytes,
+        "bytes_per_key": use.key_bytes // max(use.keys, 1),
+        "bytes_per_key_and_frame": use.frame_bytes // cells,
+    }
+
+
+cdef class WindowTable:
+    """Aggregates per key and window; the state of one processor. Used by one thread.
+
+    schema : pyarrow.Schema of the batches
+    keys : names of the key columns; none means one global key
+    time : name of the event time column (timestamp or date)
+    aggregates : (result name, one of AGGREGATE_KINDS, input column or None)
+    size_us, slide_us, offset_us : the window, in microseconds; size a multiple of slide
+    partition_count : of the cluster
+    partitions : int32 ndarray of the partitions that this table owns, all if None; `save` writes a bound for each
+
+    A row counts in every window that holds it and has not been emitted. `accumulate`, then `advance` and `emit` until it
+    gives None, then `accumulate` again. Raises ValueError for unknown columns, TypeError for types that cannot be used.
+    """
+
+    def __init__(
+        self, schema, keys, time, aggregates, size_us, slide_us, offset_us=0, partition_count=271, partitions=None
+    ):
+        self.layout = TableLayout(schema, keys, time, aggregates, size_us, slide_us, offset_us, partition_count)
+        self.owned = range(partition_count) if partitions is None else [int(partition) for partition in partitions]
+        for partition in self.owned:
+            self._check_partition(partition)
+        self.table = make_unique[cpp.WindowTable](self.layout.spec, dereference(shared_arena()))
+        self.layout.set_partial_schema(dereference(self.table).fields())
+
+    @property
+    def output_schema(self):
+        """Keys, window_start, window_end (timestamp[us], end exclusive), aggregates."""
+        return self.layout.output_schema
+
+    @property
+    def partial_schema(self):
+        """Keys, frame (its exclusive end, int64 microseconds), rows, then the fields of each value column."""
+        return self.layout.partial_schema
+
+    @property
+    def late_schema(self):
+        """The input's columns and missed_until: timestamp[us], the end of the last window that the row missed."""
+        return self.layout.late_schema
+
+    @property
+    def rows(self):
+        """All rows taken in: on time, partly late, late and rejected ones."""
+        return dereference(self.table).rows
+
+    @property
+    def late_rows(self):
+        """Rows that missed every window."""
+        return dereference(self.table).late_rows
+
+    @property
+    def partly_late_rows(self):
+        """Rows that missed some windows and count in the others."""
+        return dereference(self.table).partly_late_rows
+
+    @property
+    def rejected_rows(self):
+        """Rows whose time is null or does not fit 64 bits of microseconds."""
+        return dereference(self.table).rejected_rows
+
+    def accumulate(self, Batch batch not None, collect_late=False):
+        """Take in rows, judged by the last watermark.
+
+        Returns a batch of late_schema with the rows that missed a window, in their order, or None if there is none (or
+        `collect_late` is False). Raises ValueError while windows that are due have not been emitted.
+        """
+        cdef cpp.BatchColumns columns = self.layout.batch_columns(batch)
+        cdef cpp.LateRows late
+        cdef cpp.LateRows* late_target = &late if collect_late else NULL
+        self.started = True
+        with nogil:
+            dereference(self.table).accumulate(columns, late_target)
+        if late.rows.empty():
+            return None
+        cdef int64_t count = late.rows.size()
+        rows = np.asarray(<int32_t[:count]>late.rows.data()).copy()
+        missed = np.asarray(<int64_t[:count]>late.missed_until.data()).copy()
+        missed_until = pa.record_batch([pa.array(missed).view(pa.timestamp("us"))], names=["missed_until"])
+        return batch.take(rows).with_columns(Batch.from_arrow(missed_until))
+
+    def accumulate_partials(self, Batch batch not None):
+        """Take in partial results of the first stage (rows of partial_schema). Lateness counts the rows they stand for."""
+        check_batch_schema(batch.schema, self.layout.partial_schema, "a batch of partial results")
+        cdef cpp.PartialColumns columns = self.layout.partial_columns(batch)
+        self.started = True
+        with nogil:
+            dereference(self.table).accumulate_partials(columns)
+
+    def advance(self, int64_t watermark):
+        """Make every window with an end at or below the watermark due. MAX_TIME: all. ValueError if it goes back."""
+        self.started = True
+        with nogil:
+            dereference(self.table).advance(watermark)
+
+    def emit(self, int64_t rows_max=65536):
+        """Return the next due results (output_schema, ascending window_end, at most rows_max rows), or None: none is left.
+
+        Raises OverflowError naming aggregate, key and window if a sum does not fit its type.
+        """
+        cdef Rows rows
+        if rows_max < 1:
+            raise ValueError(f"rows_max must be at least 1, got {rows_max}")
+        try:
+            with nogil:
+                rows = dereference(self.table).emit(rows_max)
+        except OverflowError:
+            raise OverflowError(self._overflow_message()) from None
+        if rows.row_count == 0:
+            return None
+        return make_batch(self.layout.output_schema, rows)
+
+    def _overflow_message(self):
+        cdef cpp.Overflow overflow = dereference(self.table).overflow
+        cdef Rows key
+        name, kind, column = self.layout.aggregate_names[overflow.aggregate]
+        key.row_count = 1
+        key.columns = dereference(self.table).keys().keys_of(&overflow.slot, 1, dereference(shared_arena()))
+        text = "all rows"
+        if len(self.layout.key_schema):
+            values = make_batch(self.layout.key_schema, key).to_arrow().to_pylist()[0]
+            text = "key " + ", ".join(f"{key_name}={value!r}" for key_name, value in values.items())
+        start = max(overflow.window_end - self.layout.spec.shape.size, -(2**63))
+        result_type = self.layout.output_schema.field(name).type
+        return (
+            f"aggregate {name!r}: {kind} of {column!r} does not fit {result_type} for {text}"
+            f" in the window [{_format_time(start)}, {_format_time(overflow.window_end)})"
+        )
+
+    def save(self):
+        """Return the state: (partition, kind, pyarrow.RecordBatch), at most one million rows copied at a time.
+
+        kind "windows": rows of partial_schema that unemitted windows need; "bounds": the watermark of the partition;
+        "counters". ValueError while windows that are due have not been emitted.
+        """
+        cdef int64_t after_frame = INT64_MIN
+        cdef vector[int64_t] offsets
+        cdef Rows rows, part
+        cdef int64_t first, count
+        cdef int32_t partition
+        state = []
+        while True:
+            with nogil:
+                rows = dereference(self.table).save(after_frame, _SAVED_ROWS, offsets)
+            if rows.row_count == 0:
+                break
+            for partition in range(self.layout.spec.partition_count):
+                first = offsets[partition]
+                count = offsets[partition + 1] - first
+                if count > 0:
+                    part = slice_rows(rows, first, count)
+                    state.append((partition, "windows", make_batch(self.layout.partial_schema, part).to_arrow()))
+        bounds = [dereference(self.table).bound(owned) for owned in self.owned]
+        bound_rows = pa.record_batch([pa.array(bounds, pa.int64())], names=["bound"])
+        for position, owned in enumerate(self.owned):
+            if bounds[position] > INT64_MIN:
+                state.append((owned, "bounds", bound_rows.slice(position, 1)))
+        counters = {
+            "rows": self.rows,
+            "late_rows": self.late_rows,
+            "partly_late_rows": self.partly_late_rows,
+            "rejected_rows": self.rejected_rows,
+        }
+        if any(counters.values()) and len(self.owned):
+            state.append((self.owned[0], "counters", pa.RecordBatch.from_pylist([counters])))
+        return state
+
+    def _check_partition(self, partition):
+        if not 0 <= partition < self.layout.spec.partition_count:
+            raise ValueError(f"partition must be in [0, {self.layout.spec.partition_count}), got {partition}")
+
+    def restore(self, partition, kind, rows):
+        """Take back one piece of saved state, in any order, before any row or watermark.
+
+        Another size or slide than the saved one is allowed: frames move to the next boundary and merge. Raises ValueError
+        for keys or aggregates other than the saved ones.
+        """
+        self._check_partition(partition)
+        if self.started:
+            raise ValueError("state can only be restored before the first row and watermark")
+        cdef cpp.PartialColumns columns
+        cdef int32_t home = partition
+        if kind == "windows":
+            check_batch_schema(rows.schema, self.layout.partial_schema, "saved windows (is the pipeline another one?)")
+            batch = Batch.from_arrow(rows)
+            columns = self.layout.partial_columns(batch)
+            with nogil:
+                dereference(self.table).restore(columns, home)
+        elif kind == "bounds":
+            for bound in rows.column("bound").to_pylist():
+                dereference(self.table).restore_bound(home, bound)
+        elif kind == "counters":
+            for counters in rows.to_pylist():
+                dereference(self.table).add_counters(
+                    counters["rows"], counters["rejected_rows"], counters["late_rows"], counters["partly_late_rows"]
+                )
+        else:
+            raise ValueError(f"a window saves windows, bounds and counters, not {kind!r}")
+
+    def finish_restore(self):
+        """All state has come back; rows may follow."""
+        self.started = True
+
+    def memory(self):
+        """Return what the state takes: keys, frames, keys_and_frames (entries), key_bytes, frame_bytes, and the averages
+        bytes_per_key and bytes_per_key_and_frame (which count spare frames too)."""
+        return _memory(dereference(self.table).memory())
+
+
+cdef class FrameTable:
+    """First stage of two: accumulates per key and frame, judges nothing, gives partial results away. Used by one thread.
+
+    Parameters as for WindowTable.
+    """
+
+    def __init__(self, schema, keys, time, aggregates, size_us, slide_us, offset_us=0):
+        self.layout = TableLayout(schema, keys, time, aggregates, size_us, slide_us, offset_us, 1)
+        self.table = make_unique[cpp.FrameTable](self.layout.spec, dereference(shared_arena()))
+        self.layout.set_partial_schema(dereference(self.table).fields())
+
+    @property
+    def partial_schema(self):
+        """As WindowTable.partial_schema of the same definition."""
+        return self.layout.partial_schema
+
+    @property
+    def rows(self):
+        """All rows taken in, rejected ones included."""
+        return dereference(self.table).rows
+
+    @property
+    def rejected_rows(self):
+        """Rows whose time is null or does not fit 64 bits of microseconds."""
+        return dereference(self.table).rejected_rows
+
+    def accumulate(self, Batch batch not None):
+        """Take in rows. Raises ValueError while partials that are due have not been taken."""
+        cdef cpp.BatchColumns columns = self.layout.batch_columns(batch)
+        with nogil:
+            dereference(self.table).accumulate(columns)
+
+    def advance(self, int64_t watermark):
+        """Make every frame that ends at or below the watermark due."""
+        dereference(self.table).advance(watermark)
+
+    def flush(self):
+        """Make every frame due."""
+        dereference(self.table).flush()
+
+    def take_partials(self, int64_t rows_max=65536):
+        """Return the next due partials (partial_schema, ascending frame, at most rows_max rows), or None: none is left."""
+        cdef Rows rows
+        if rows_max < 1:
+            raise ValueError(f"rows_max must be at least 1, got {rows_max}")
+        with nogil:
+            rows = dereference(self.table).take_partials(rows_max)
+        if rows.row_count == 0:
+            return None
+        return make_batch(self.layout.partial_schema, rows)
+
+    def memory(self):
+        """As WindowTable.memory."""
+        return _memory(dereference(self.table).memory())
