@@ -301,6 +301,31 @@ def test_a_pipeline_without_source_is_an_error_at_plan() -> None:
         jf.Pipeline("empty").plan()
 
 
+def test_a_stage_without_sink_is_an_error_at_plan_that_names_it() -> None:
+    pipeline = jf.Pipeline()
+    stage = timed(pipeline)
+    with pytest.raises(JobDefinitionError, match=r"nothing reads the stage 'flights': end it with \.write"):
+        pipeline.plan()
+    delays = windowed(stage).agg(n=jf.count(), name="delays")
+    with pytest.raises(JobDefinitionError, match="nothing reads the stage 'delays'"):
+        pipeline.plan()
+    delays.write(jf.collect(), name="result")
+    assert pipeline.plan().vertices
+    delays.late_rows.select("carrier", name="late carriers")
+    with pytest.raises(JobDefinitionError, match="nothing reads the stage 'late carriers'"):
+        pipeline.plan()
+
+
+def test_late_and_rejected_rows_need_no_sink() -> None:
+    pipeline = jf.Pipeline()
+    stage = timed(pipeline)
+    assert stage.rejected_rows.schema.names == ["partition", "position", "reason", "row"]
+    delays = windowed(stage).agg(n=jf.count(), name="delays")
+    assert delays.late_rows.schema.names == [*SCHEMA.names, "missed_until"]
+    delays.collect()
+    pipeline.plan()
+
+
 def test_what_is_neither_source_nor_name_is_refused() -> None:
     with pytest.raises(JobDefinitionError, match=r"read needs a source such as jf.files\(...\), got 'flights.parquet'"):
         jf.Pipeline().read("flights.parquet")  # type: ignore[arg-type]

@@ -483,18 +483,18 @@ class Case:
             lowered.append((taken, value.lower(lowering, both(remaining, taken))))
             remaining = both(remaining, call("invert", [taken]))
         result = self.default.lower(lowering, remaining)
-        for taken, value in reversed(lowered):
+        for taken, branch in reversed(lowered):
             if pa.types.is_null(result[1]):
-                result = null_of(value[1]), value[1]
-            if mixes_float32_and_integers(value[1], result[1]):
-                value, result = to_float64(value), to_float64(result)
-            value, result = to_wider(value, result[1]), to_wider(result, value[1])
-            chosen = null_of(result[1]) if pa.types.is_null(value[1]) else value[0]
+                result = null_of(branch[1]), branch[1]
+            if mixes_float32_and_integers(branch[1], result[1]):
+                branch, result = to_float64(branch), to_float64(result)
+            branch, result = to_wider(branch, result[1]), to_wider(result, branch[1])
+            chosen = null_of(result[1]) if pa.types.is_null(branch[1]) else branch[0]
             try:
                 result = lowering.call("if_else", [taken, chosen, result[0]])
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 raise ExpressionTypeError(
-                    f"the branches of {self} have types {value[1]} and {result[1]}; cast them"
+                    f"the branches of {self} have types {branch[1]} and {result[1]}; cast them"
                 ) from error
         return result
 

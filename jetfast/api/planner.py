@@ -20,6 +20,7 @@ from jetfast.api.expressions import Column, Expression
 from jetfast.api.operations import HIDDEN, BoundOperation, Operation, Select, WithColumns
 from jetfast.api.steps import (
     LATE_PORT,
+    MISSED_UNTIL,
     REJECTED_PORT,
     MapBatchesStep,
     Output,
@@ -184,7 +185,8 @@ class Planner:
             )
         self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, step.schemas[MAIN_PORT])]
         if late_wanted:
-            late_feed = Feed(step.name, LATE_PORT, schema.append(late.schema.field(late.schema.names[-1])))
+            missed_until = [late.schema.field(MISSED_UNTIL)] if MISSED_UNTIL not in schema.names else []
+            late_feed = Feed(step.name, LATE_PORT, pa.schema([*schema, *missed_until]))
             if late_feed.schema.names != late.schema.names:
                 names = tuple((name, Expression(Column(name))) for name in late.schema.names)
                 late_feed = self.add_transform(f"{step.name} (late rows)", [late_feed], [(step.name, Select(names))])

@@ -23,6 +23,7 @@ from jetfast.api.operations import (
 )
 from jetfast.api.steps import (
     LATE_PORT,
+    MISSED_UNTIL,
     REJECTED_PORT,
     EventTime,
     MapBatchesStep,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 RESULT_COLUMNS = ("window_start", "window_end", "is_early")
 """Columns that a window adds to its result; keys and aggregates must have other names."""
-MISSED_UNTIL = "missed_until"
 
 BatchFunction = Callable[[pa.RecordBatch], Any]
 """Takes a record batch of 1 row or more; gives a record batch, a table, an iterable of those, or None for no rows."""
@@ -475,7 +475,9 @@ def aggregate(
             *(pa.field(column.name, data_type) for column, data_type in checked),
         ]
     )
-    late_schema = schema.append(pa.field(MISSED_UNTIL, pa.timestamp("us")))
+    missed_until = pa.field(MISSED_UNTIL, pa.timestamp("us"))
+    position = schema.get_field_index(MISSED_UNTIL)  # rows that were late before: the newer answer counts
+    late_schema = schema.append(missed_until) if position < 0 else schema.set(position, missed_until)
     step = WindowStep(
         stage.pipeline,
         step_name,

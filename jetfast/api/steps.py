@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 REJECTED_PORT = 1
 LATE_PORT = 1
+MISSED_UNTIL = "missed_until"
+"""Column of late rows: end of the last window that the row missed."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,180 @@
+"""Pipelines of the API as jobs: what comes out equals DuckDB over the same rows."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import jetfast as jf
+from jetfast import col
+from jetfast.errors import JobFailedError
+
+HOUR_US = 3_600_000_000
+
+
+def make_flights(seed: int, row_count: int, disorder_us: int) -> pa.Table:
+    """Rows in order of arrival; each at most `disorder_us` behind the latest before it."""
+    generator = random.Random(seed)
+    times = sorted(generator.randrange(0, 72 * HOUR_US) for _ in range(row_count))
+    arrival = sorted(range(row_count), key=lambda row: times[row] + generator.randrange(0, disorder_us + 1))
+    return pa.table(
+        {
+            "carrier": [generator.choice(["AA", "UA", "DL", None]) for _ in arrival],
+            "origin": [generator.choice(["JFK", "LGA", "EWR"]) for _ in arrival],
+            "scheduled": pa.array([times[row] for row in arrival], pa.timestamp("us")),
+            "dep_delay": [generator.choice([None, float(generator.randrange(-20, 200))]) for _ in arrival],
+            "distance": [generator.randrange(100, 3000) for _ in arrival],
+            "tail": [f"N{row}" for row in arrival],
+        }
+    )
+
+
+def sorted_rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
+
+
+def windows_of(
+    flights: pa.Table, select: str, size_h: int, slide_h: int, where: str = "true", keys: str = "carrier, origin,"
+) -> pa.Table:
+    """The slow twin: every row once per window that contains it."""
+    connection = duckdb.connect()
+    connection.register("flights", flights)
+    slide, size = f"interval '{slide_h} hours'", f"interval '{size_h} hours'"
+    return connection.sql(f"""
+        with expanded as (
+            select *, time_bucket({slide}, scheduled) + (step + 1) * {slide} as window_end
+            from flights, range({size_h // slide_h}) steps(step) where {where}
+        )
+        select {keys} window_end - {size} as window_start, window_end, {select} from expanded group by all
+    """).to_arrow_table()
+
+
+def run(pipeline: jf.Pipeline, members: int = 1, workers: int = 2, **options: Any) -> Any:
+    job = jf.LocalCluster(members=members, workers=workers).submit(pipeline, progress=False, **options)
+    job.wait(timeout=120)
+    return job
+
+
+def test_the_pipeline_of_the_readme_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("flights").mkdir()
+    table = make_flights(1, 3000, HOUR_US)
+    for index, origin in enumerate(["JFK", "LGA", "EWR"]):
+        rows = table.filter(pc.equal(table["origin"], origin))
+        pq.write_table(rows, f"flights/{index}.parquet", row_group_size=500)
+
+    # fmt: off
+    p = jf.Pipeline("delays")
+    flights = p.read(jf.files("flights/*.parquet"), name="flights").with_event_time(
+        "scheduled", jf.watermarks.fixed_lag("2h"), idle_timeout="60s")
+    delays = (flights.where(col("dep_delay").is_valid())
+                     .group_by("carrier", "origin")
+                     .window(jf.sliding("24h", "1h"))
+                     .agg(flights=jf.count(), mean_delay=jf.mean("dep_delay"), worst=jf.max("dep_delay"),
+                          name="delays"))
+    delays.write(jf.files("out/windows", format="parquet"))
+    delays.late_rows.write(jf.files("out/late", format="parquet"))
+    # fmt: on
+
+    job = jf.LocalCluster(workers=2).submit(p)
+    job.wait()
+
+    expected = windows_of(
+        table,
+        "count(*) as flights, avg(dep_delay) as mean_delay, max(dep_delay) as worst",
+        24,
+        1,
+        "dep_delay is not null",
+    )
+    assert sorted_rows(pq.read_table("out/windows")) == sorted_rows(expected)
+    assert pq.read_table("out/late").num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("members", "workers", "two_stage"), [(1, 1, False), (1, 2, None), (1, 2, True), (2, 1, None), (2, 2, False)]
+)
+def test_windows_are_the_same_however_they_are_planned(members: int, workers: int, two_stage: bool | None) -> None:
+    table = make_flights(2, 2000, HOUR_US)
+    pipeline = jf.Pipeline()
+    flights = pipeline.read(jf.memory(table, partitions=3, batch_rows=100), name="flights").with_event_time(
+        "scheduled", jf.watermarks.fixed_lag("1h")
+    )
+    kept = flights.with_column("far", col("distance") > 1000).where(col("far") | (col("distance") < 500)).drop("tail")
+    kept.group_by((col("distance") % 3).alias("third"), "carrier").window(jf.sliding("6h", "2h")).agg(
+        rows=jf.count(),
+        delays=jf.count("dep_delay"),
+        minutes=jf.sum(col("distance") * 2),
+        lowest=jf.min("dep_delay"),
+        highest=jf.max(col("distance")),
+    ).collect("windows")
+    kept.window(jf.tumbling("12h")).agg(rows=jf.count(), far=jf.sum(col("far").cast("int"))).collect("all")
+    job = run(pipeline, members, workers, two_stage=two_stage)
+    condition = "distance > 1000 or distance < 500"
+    expected = windows_of(
+        table, "count(*), count(dep_delay), sum(distance * 2)::bigint, min(dep_delay), max(distance)", 6, 2, condition,
+        "distance % 3 as third, carrier,",
+    )  # fmt: skip
+    assert sorted_rows(job.collected("windows")) == sorted_rows(expected)
+    expected = windows_of(table, "count(*), sum((distance > 1000)::int)::bigint", 12, 12, condition, "")
+    assert sorted_rows(job.collected("all")) == sorted_rows(expected)
+
+
+def test_every_row_is_on_time_late_or_rejected(tmp_path: Path) -> None:
+    table = make_flights(3, 2000, 6 * HOUR_US)
+    times = [None if row % 50 == 0 else time for row, time in enumerate(table["scheduled"].to_pylist())]
+    table = table.set_column(2, "scheduled", pa.array(times, pa.timestamp("us")))
+    pipeline = jf.Pipeline()
+    flights = pipeline.read(jf.memory(table, batch_rows=50), name="flights").with_event_time("scheduled")
+    hours = (
+        flights.group_by((col("distance") % 2).alias("odd"))
+        .window(jf.tumbling("1h"))
+        .agg(rows=jf.count(), total=jf.sum(col("distance") + 0), name="hours")
+    )
+    hours.collect()
+    hours.late_rows.select("tail", "missed_until").collect("late")
+    flights.rejected_rows.collect("rejected")
+    job = run(pipeline)
+    late, rejected = job.collected("late"), job.collected("rejected")
+    assert rejected.num_rows == 40
+    assert late.num_rows > 0
+    late_tails = set(late["tail"].to_pylist())
+    assert len(late_tails) == late.num_rows
+    on_time = table.filter(
+        pa.array([row["tail"] not in late_tails and row["scheduled"] is not None for row in table.to_pylist()])
+    )
+    assert sum(job.collected("result")["rows"].to_pylist()) == on_time.num_rows == 2000 - 40 - late.num_rows
+    expected = windows_of(on_time, "count(*), sum(distance)::bigint", 1, 1, keys="distance % 2 as odd,")
+    assert sorted_rows(job.collected("result")) == sorted_rows(expected)
+
+
+def test_unions_and_functions_give_all_rows_once() -> None:
+    pipeline = jf.Pipeline()
+    left = pipeline.read(jf.memory({"a": list(range(100))}, partitions=4), name="left")
+    right = pipeline.read(jf.memory({"a": list(range(100, 150))}), name="right")
+
+    def twice(batch: pa.RecordBatch) -> pa.Table:
+        return pa.concat_tables([pa.Table.from_batches([batch])] * 2)
+
+    left.union(right).where(col("a") % 2 == 0).map_batches(twice).rename({"a": "b"}).collect()
+    assert sorted(run(pipeline, members=2).collected("result")["b"].to_pylist()) == sorted([*range(0, 150, 2)] * 2)
+
+
+def test_a_row_that_fails_fails_the_job_and_names_the_step() -> None:
+    pipeline = jf.Pipeline()
+    rows = pipeline.read(jf.memory({"a": [1, 2, 3], "b": [1, 0, 3]}))
+    rows.where(col("a") > 0).with_column("ratio", col("a") / col("b"), name="ratios").collect()
+    with pytest.raises(
+        JobFailedError, match=r"step 'ratios', column 'ratio', row 1 of a batch of 3: divide by zero; .*'b': 0"
+    ):
+        run(pipeline)
+
+
+def test_a_pipeline_may_be_submitted_again() -> None:
+    pipeline = jf.Pipeline()
+    pipeline.read(jf.memory({"a": [1, 2, 3]})).collect()
+    assert [run(pipeline).to_arrow().num_rows for _ in range(2)] == [3, 3]

@@ -1,0 +1,161 @@
+"""How steps become a graph: fusing, unions, pruned columns, windows in one or two stages."""
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import jetfast as jf
+from jetfast import col
+from jetfast.core.dag import Dag, Edge
+from jetfast.core.routing import ALL_TO_ONE, ISOLATED, partitioned
+
+SCHEMA = pa.schema(
+    [("k", pa.string()), ("t", pa.timestamp("us")), ("v", pa.int64()), ("w", pa.float64()), ("unused", pa.string())]
+)
+
+
+def timed(pipeline: jf.Pipeline, name: str = "rows") -> Any:
+    return pipeline.read(jf.memory(schema=SCHEMA), name=name).with_event_time("t", jf.watermarks.fixed_lag("1s"))
+
+
+def counts(stage: Any, **aggregates: Any) -> Any:
+    return stage.group_by("k").window(jf.tumbling("1m")).agg(**(aggregates or {"n": jf.count()}), name="counts")
+
+
+def edges(dag: Dag) -> list[tuple[str, int, str, int]]:
+    return [(edge.source, edge.source_port, edge.destination, edge.ordinal) for edge in dag.edges]
+
+
+def edge_into(dag: Dag, vertex: str) -> Edge:
+    (edge,) = dag.inbound(vertex)
+    return edge
+
+
+def test_a_chain_of_stateless_steps_is_one_vertex() -> None:
+    pipeline = jf.Pipeline()
+    timed(pipeline).where(col("v") > 0).with_column("x", col("v") + 1).drop("unused").collect()
+    dag = pipeline.plan()
+    chain = "where((v > 0)) > with_column(x) > drop(unused)"
+    assert edges(dag) == [("rows", 0, chain, 0), (chain, 0, "result", 0)]
+    assert edge_into(dag, "result").schema.names == ["k", "t", "v", "w", "x"]
+    assert all(edge.routing == ISOLATED and not edge.distributed for edge in dag.edges)
+
+
+def test_a_stage_with_two_readers_ends_a_chain() -> None:
+    pipeline = jf.Pipeline()
+    kept = timed(pipeline).where(col("v") > 0, name="kept")
+    kept.select("k", name="a").collect("left")
+    kept.select("v", name="b").collect("right")
+    assert set(pipeline.plan().vertices) == {"rows", "kept", "a", "b", "left", "right"}
+
+
+def test_a_union_is_several_inbound_edges_of_its_reader() -> None:
+    pipeline = jf.Pipeline()
+    one, two = timed(pipeline, "one"), timed(pipeline, "two")
+    one.union(two, one).where(col("v") > 0, name="kept").collect()
+    dag = pipeline.plan()
+    assert edges(dag) == [("one", 0, "kept", 0), ("two", 0, "kept", 1), ("one", 0, "kept", 2), ("kept", 0, "result", 0)]
+
+
+def test_sources_read_only_the_columns_that_are_used() -> None:
+    pipeline = jf.Pipeline()
+    rows = timed(pipeline)
+    counts(rows.where(col("w") > 0.5)).collect()
+    rows.rename({"v": "x"}).drop("unused").with_column("w", col("x")).select("w").collect("values")
+    dag = pipeline.plan()
+    (first, second) = [edge for edge in dag.edges if edge.source == "rows"]
+    assert first.schema.names == second.schema.names == ["k", "t", "v", "w"]
+    assert edge_into(dag, "counts").schema.names == ["k", "t"]
+    assert edge_into(dag, "values").schema.names == ["w"]
+
+
+def test_a_source_whose_rejected_rows_are_wanted_reads_whole_rows() -> None:
+    pipeline = jf.Pipeline()
+    rows = timed(pipeline)
+    rows.select("k").collect()
+    rows.rejected_rows.collect("rejected")
+    dag = pipeline.plan()
+    assert next(e for e in dag.edges if e.source_port == 0 and e.source == "rows").schema == SCHEMA
+    assert ("rows", 1, "rejected", 0) in edges(dag)
+
+
+def test_late_rows_are_whole_and_without_columns_that_the_planner_added() -> None:
+    pipeline = jf.Pipeline()
+    result = (
+        timed(pipeline)
+        .group_by((col("v") % 2).alias("odd"))
+        .window(jf.tumbling("1m"))
+        .agg(s=jf.sum(col("v") * 2), name="counts")
+    )
+    result.collect()
+    result.late_rows.collect("late")
+    dag = pipeline.plan(member_count=2)
+    assert edge_into(dag, "late").schema.names == [*SCHEMA.names, "missed_until"]
+    assert edge_into(dag, "result").schema.names == ["odd", "window_start", "window_end", "s"]
+
+
+def test_a_window_is_one_vertex_on_one_member_and_two_on_several() -> None:
+    pipeline = jf.Pipeline()
+    counts(timed(pipeline), n=jf.count(), m=jf.mean("w")).collect()
+    dag = pipeline.plan(member_count=1, workers=2)
+    assert set(dag.vertices) == {"rows", "counts", "result"}
+    edge = edge_into(dag, "counts")
+    assert (edge.routing, edge.distributed) == (partitioned("k"), False)
+    dag = pipeline.plan(member_count=2, workers=2)
+    assert set(dag.vertices) == {"rows", "counts (accumulate)", "counts", "result"}
+    first, second = edge_into(dag, "counts (accumulate)"), edge_into(dag, "counts")
+    assert (first.routing, first.distributed) == (ISOLATED, False)
+    assert (second.routing, second.distributed) == (partitioned("k"), True)
+    assert set(pipeline.plan(member_count=2, two_stage=False).vertices) == {"rows", "counts", "result"}
+    assert "counts (accumulate)" in pipeline.plan(member_count=1, two_stage=True).vertices
+
+
+def test_a_window_whose_late_rows_are_wanted_takes_one_stage() -> None:
+    pipeline = jf.Pipeline()
+    result = counts(timed(pipeline))
+    result.collect()
+    result.late_rows.collect("late")
+    for two_stage in (None, True):
+        dag = pipeline.plan(member_count=2, two_stage=two_stage)
+        assert set(dag.vertices) == {"rows", "counts", "result", "late"}
+        assert ("counts", 1, "late", 0) in edges(dag)
+        assert edge_into(dag, "counts").schema == SCHEMA
+
+
+def test_a_window_without_keys_is_one_partition() -> None:
+    pipeline = jf.Pipeline()
+    timed(pipeline).window(jf.tumbling("1m")).agg(n=jf.count(), name="all").collect()
+    assert edge_into(pipeline.plan(), "all").routing == partitioned()
+
+
+def test_a_sink_with_one_writer_is_one_processor_in_the_cluster() -> None:
+    pipeline = jf.Pipeline()
+    timed(pipeline).write(jf.console())
+    dag = pipeline.plan(member_count=2)
+    assert dag.vertices["console"].total_parallelism_one
+    assert (edge_into(dag, "console").routing, edge_into(dag, "console").distributed) == (ALL_TO_ONE, True)
+
+
+@pytest.mark.parametrize("member_count", [1, 2])
+def test_a_planned_graph_travels_to_members(member_count: int) -> None:
+    pipeline = jf.Pipeline()
+    stage = timed(pipeline).where(col("v") % 2 == 0).map_batches(double, name="double")
+    counts(stage, s=jf.sum(col("v") * 2)).collect()
+    dag = pickle.loads(pickle.dumps(pipeline.plan(member_count=member_count)))
+    for vertex in dag.vertices.values():
+        assert vertex.supplier() is not vertex.supplier()
+
+
+def double(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def test_names_of_vertices_do_not_depend_on_the_plan() -> None:
+    def names(member_count: int, workers: int) -> set[str]:
+        pipeline = jf.Pipeline()
+        counts(timed(pipeline).where(col("v") > 0)).collect()
+        return set(pipeline.plan(member_count=member_count, workers=workers, two_stage=False).vertices)
+
+    assert names(1, 1) == names(2, 3)
