@@ -16,7 +16,7 @@ from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobDefinitionError, ResourcesError
 from jetfast.spark.jobs import SparkJobs
 from jetfast.spark.member_links import MemberLinks
-from jetfast.spark.slots import check_session, count_slots, require_slots
+from jetfast.spark.slots import WAIT_S, check_session, count_slots, require_slots
 from jetfast.types import Duration, positive_duration_us
 
 
@@ -85,7 +85,7 @@ class SparkCluster:
                 f"members: {error}"
             ) from error
         _check_driver()
-        require_slots(lambda: count_slots(self.spark), self.members)
+        require_slots(lambda: count_slots(self.spark), self.members, WAIT_S)
         runner = Runner(
             ExecutionPlan(
                 job=submission.job,

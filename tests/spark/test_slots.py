@@ -1,11 +1,24 @@
 """A job that would wait for Spark slots without a word is refused before anything runs, with figures."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
-from jetfast.errors import ResourcesError
+from jetfast.errors import JobDefinitionError, ResourcesError
+from jetfast.spark import SparkCluster
 from jetfast.spark.slots import Slots, require_slots
+
+
+def test_what_is_no_session_of_this_process_is_refused() -> None:
+    connect = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(ResourcesError, match="Spark Connect session"):
+        SparkCluster(connect)
+    with pytest.raises(JobDefinitionError, match="needs a SparkSession, got str"):
+        SparkCluster("local[4]")
+    stopped = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
+    with pytest.raises(ResourcesError, match="has been stopped"):
+        SparkCluster(stopped)
 
 
 def looks(*answers: Slots) -> tuple[list[float], "itertools.chain[Slots]"]:
