@@ -1,8 +1,9 @@
 """Transport over one connected stream socket per peer: framed columns, credits per channel, no joining of buffers.
 
-One frame is a head of 32 bytes and, for rows, the buffers of `Batch.encode` one after the other:
+One frame is a head of 32 bytes and, for rows, the buffers of `Batch.encode` one after the other, then their origin
+(first row as i64, source partition as UTF-8) if they have one:
 
-    kind u8 | flag u8 | 2 free | edge u32 | upstream u32 | downstream u32 | payload bytes u64 | value i64
+    kind u8 | flag u8 | origin bytes u16 | edge u32 | upstream u32 | downstream u32 | payload bytes u64 | value i64
 
     kind       ROWS     WATERMARK   IDLE  ACTIVE  DONE   BARRIER              CREDIT
     value      rows     us          0     0       0      snapshot id          items
@@ -25,6 +26,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -39,7 +41,8 @@ PAYLOAD_BYTES_MAX = 1 << 32
 WAITING_BYTES_MAX = 16 * 1024 * 1024
 """Bytes that wait for the writing thread of a peer at most (and one batch more)."""
 
-_HEAD = struct.Struct("<BBxxIIIQq")
+_HEAD = struct.Struct("<BBHIIIQq")
+_FIRST_ROW = struct.Struct("<q")
 _ROWS, _WATERMARK, _IDLE, _ACTIVE, _DONE, _BARRIER, _CREDIT = range(1, 8)
 _SIGNALS = {_IDLE: IDLE, _ACTIVE: ACTIVE, _DONE: DONE}
 _KINDS = {signal: kind for kind, signal in _SIGNALS.items()}
@@ -47,6 +50,22 @@ _BUFFERS_PER_CALL = 512  # IOV_MAX is 1024 on Linux and macOS
 _CLOSE_TIMEOUT_S = 2.0
 
 Buffer = bytes | memoryview
+
+
+class _EncodedRows(NamedTuple):
+    """Rows as they came: decoded by the thread that takes them."""
+
+    payload: pa.Buffer
+    origin_bytes: int
+
+    def decode(self, schema: pa.Schema) -> Batch:
+        end = self.payload.size - self.origin_bytes
+        batch = Batch.decode(schema, self.payload.slice(0, end))
+        if not self.origin_bytes:
+            return batch
+        origin = self.payload.slice(end).to_pybytes()
+        (first_row,) = _FIRST_ROW.unpack_from(origin)
+        return batch.with_origin(origin[_FIRST_ROW.size :].decode(errors="surrogateescape"), first_row)
 
 
 class SocketTransport:
@@ -104,9 +123,10 @@ class SocketSender:
         if self.granted == self.used:
             return False
         if isinstance(item, Batch):
-            buffers = item.encode()
-            byte_count = sum(buffer.nbytes for buffer in buffers)
-            head = _HEAD.pack(_ROWS, 0, *self.channel, byte_count, item.row_count)
+            origin = _encode_origin(item.origin)
+            buffers: list[Buffer] = [*item.encode(), origin]
+            byte_count = sum(map(_byte_count, buffers))
+            head = _HEAD.pack(_ROWS, 0, len(origin), *self.channel, byte_count, item.row_count)
             taken = peer.enqueue([head, *buffers], _HEAD.size + byte_count, item.row_count)
         else:
             taken = peer.enqueue([_control_frame(self.channel, item)], _HEAD.size, 0)
@@ -123,7 +143,7 @@ class SocketReceiver:
     def __init__(self, peer: "_Peer", channel: ChannelId, schema: pa.Schema, capacity: int) -> None:
         self._peer = peer
         self._schema = schema
-        self._arrived: deque[ControlItem | pa.Buffer] = deque()
+        self._arrived: deque[ControlItem | _EncodedRows] = deque()
         self._taken = 0
         self._grant_at = (capacity + 1) // 2
         self.channel = channel
@@ -144,9 +164,9 @@ class SocketReceiver:
         if self._taken >= self._grant_at:
             self._peer.grant(self.channel, self._taken)
             self._taken = 0
-        return Batch.decode(self._schema, item) if isinstance(item, pa.Buffer) else item
+        return item.decode(self._schema) if isinstance(item, _EncodedRows) else item
 
-    def arrive(self, item: ControlItem | pa.Buffer) -> None:
+    def arrive(self, item: "ControlItem | _EncodedRows") -> None:
         """Called by the reading thread. The peer must not send more than it was granted."""
         if len(self._arrived) >= self.capacity:
             raise ProtocolError(f"member {self._peer.index} sent more than {self.capacity} items on {self.channel}")
@@ -253,7 +273,7 @@ class _Peer:
                     if self.lost is not None:
                         return
                     buffers: list[Buffer] = [
-                        _HEAD.pack(_CREDIT, 0, *channel, 0, items) for channel, items in self._grants.items()
+                        _HEAD.pack(_CREDIT, 0, 0, *channel, 0, items) for channel, items in self._grants.items()
                     ]
                     self._grants.clear()
                     taken_bytes = 0
@@ -299,11 +319,19 @@ class _Peer:
         self._lose(reason)
 
     def _take(
-        self, kind: int, flag: int, edge: int, upstream: int, downstream: int, byte_count: int, value: int
+        self,
+        kind: int,
+        flag: int,
+        origin_bytes: int,
+        edge: int,
+        upstream: int,
+        downstream: int,
+        byte_count: int,
+        value: int,
     ) -> None:
         """Hand one frame to its channel; called by the reading thread."""
         channel = ChannelId(edge, upstream, downstream)
-        if byte_count > PAYLOAD_BYTES_MAX or (byte_count and kind != _ROWS):
+        if byte_count > PAYLOAD_BYTES_MAX or origin_bytes > byte_count or (byte_count and kind != _ROWS):
             raise ProtocolError(f"member {self.index} sent a frame of kind {kind} with {byte_count} bytes")
         if kind == _CREDIT:
             with self._changed:
@@ -322,7 +350,7 @@ class _Peer:
             if byte_count and not self._receive_into(memoryview(payload).cast("B")):
                 raise ProtocolError(f"member {self.index} ended within a frame")
             self._rows_received += value
-            receiver.arrive(payload)
+            receiver.arrive(_EncodedRows(payload, origin_bytes))
         elif kind == _WATERMARK:
             receiver.arrive(Watermark(value))
         elif kind == _BARRIER:
@@ -350,9 +378,17 @@ def _byte_count(buffer: Buffer) -> int:
     return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
 
 
+def _encode_origin(origin: tuple[str, int] | None) -> bytes:
+    if origin is None:
+        return b""
+    partition, first_row = origin
+    encoded = _FIRST_ROW.pack(first_row) + partition.encode(errors="surrogateescape")
+    return encoded if len(encoded) < 1 << 16 else b""  # it is for messages only
+
+
 def _control_frame(channel: ChannelId, item: ControlItem) -> bytes:
     if isinstance(item, Watermark):
-        return _HEAD.pack(_WATERMARK, 0, *channel, 0, item.value)
+        return _HEAD.pack(_WATERMARK, 0, 0, *channel, 0, item.value)
     if isinstance(item, Barrier):
-        return _HEAD.pack(_BARRIER, int(item.terminal), *channel, 0, item.snapshot_id)
-    return _HEAD.pack(_KINDS[item], 0, *channel, 0, 0)
+        return _HEAD.pack(_BARRIER, int(item.terminal), 0, *channel, 0, item.snapshot_id)
+    return _HEAD.pack(_KINDS[item], 0, 0, *channel, 0, 0)

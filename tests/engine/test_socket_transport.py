@@ -156,6 +156,15 @@ def assert_same(one: pa.RecordBatch, other: pa.RecordBatch) -> None:
         assert str(here.to_pylist()) == str(there.to_pylist())  # as text: NaN is equal to itself, -0.0 not to 0.0
 
 
+@pytest.mark.parametrize("origin", [None, ("", -1), ("flüge/\udcff.csv", 2**62), ("x" * 70_000, 0)])
+def test_rows_keep_their_source_partition(pair: Pair, origin: tuple[str, int] | None) -> None:
+    give(pair.sender, rows(1, 2) if origin is None else rows(1, 2).with_origin(*origin))
+    arrived = take(pair.receiver)
+    assert numbers_of(arrived) == [1, 2]
+    assert isinstance(arrived, Batch)
+    assert arrived.origin == (origin if origin is None or len(origin[0]) < 60_000 else None)
+
+
 def test_rows_outlive_the_transport_they_came_over() -> None:
     pair = Pair()
     give(pair.sender, rows(1, 2, 3))
@@ -305,7 +314,7 @@ def granted(there: socket.socket, here: socket.socket, items: int) -> tuple[Sock
     """A transport whose peer is the bare socket `there`, and a sender that it granted so many items."""
     transport = SocketTransport(0, {1: here})
     sender = transport.sender(1, CHANNEL, NUMBERS, items)
-    there.sendall(struct.pack("<BBxxIIIQq", 7, 0, *CHANNEL, 0, items))
+    there.sendall(struct.pack("<BBHIIIQq", 7, 0, 0, *CHANNEL, 0, items))
     return transport, sender
 
 
@@ -326,8 +335,10 @@ def test_a_peer_that_reads_nothing_bounds_what_waits_and_does_not_hold_up_close(
     there.close()
 
 
-def frame(kind: int, *, channel: ChannelId = CHANNEL, byte_count: int = 0, value: int = 0) -> bytes:
-    return struct.pack("<BBxxIIIQq", kind, 0, *channel, byte_count, value)
+def frame(
+    kind: int, *, channel: ChannelId = CHANNEL, byte_count: int = 0, value: int = 0, origin_bytes: int = 0
+) -> bytes:
+    return struct.pack("<BBHIIIQq", kind, 0, origin_bytes, *channel, byte_count, value)
 
 
 GARBAGE = {
@@ -335,6 +346,7 @@ GARBAGE = {
     "unknown kind": frame(99),
     "channel that is not open": frame(2, channel=ChannelId(7, 7, 7)),
     "payload without end": frame(1, byte_count=2**60),
+    "origin without payload": frame(1, origin_bytes=5),
     "watermark with payload": frame(2, byte_count=10),
     "more than was granted": frame(2) * 5,
 }
