@@ -1,5 +1,6 @@
 """One member's share of one execution of a job: makes it from the plan, runs it on threads, ends it."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -133,7 +134,8 @@ class Execution:
         except BaseException as error:
             self.state = "finished"
             for processor in processors.values():
-                processor.close(error)
+                with contextlib.suppress(Exception):  # the first error is told
+                    processor.close(error)
             raise
         self._assign(plan)
         self.state = "open"

@@ -130,6 +130,16 @@ class Inbound:
         if events:
             return events.popleft()
         readable = self.readable
+        if len(readable) == 1:  # as below, without a turn to take
+            queue = readable[0]
+            item = queue.poll()
+            if item is None:
+                return None
+            if type(item) is Batch and not queue.idle:
+                self.ordinal = queue.ordinal
+                return item
+            event = self.take(queue, item)
+            return self.poll() if event is None else event
         cursor = self.cursor
         misses = 0
         while misses < len(readable):
@@ -141,23 +151,27 @@ class Inbound:
             if item is None:
                 misses += 1
                 continue
-            if type(item) is Batch:
-                self.ordinal = queue.ordinal
-                self.cursor = cursor
-                if queue.idle:
-                    self.wake(queue)
-                    if events:
-                        events.append(item)
-                        return events.popleft()
-                return item
             self.cursor = cursor
-            self.take_control(queue, item)
-            if events:
-                return events.popleft()
+            if type(item) is Batch and not queue.idle:
+                self.ordinal = queue.ordinal
+                return item
+            event = self.take(queue, item)
+            if event is not None:
+                return event
             readable = self.readable
             cursor = self.cursor
             misses = 0
         return None
+
+    def take(self, queue: InboundQueue, item: Any) -> Any:
+        """Take in a control item, or rows of a queue that was idle; the first event that this gives, or None."""
+        if type(item) is Batch:
+            self.ordinal = queue.ordinal
+            self.wake(queue)
+            self.events.append(item)
+        else:
+            self.take_control(queue, item)
+        return self.events.popleft() if self.events else None
 
     def wake(self, queue: InboundQueue) -> None:
         """Rows have come on a queue that was idle."""

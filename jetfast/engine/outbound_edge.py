@@ -30,13 +30,15 @@ class Target(NamedTuple):
 class OutboundEdge:
     """What all routings share: control items go to every queue, and what found no room is offered again."""
 
-    __slots__ = ("measured", "offers", "remaining")
+    __slots__ = ("blocked", "measured", "offers", "remaining")
 
     def __init__(self, targets: Sequence[Target], measured: bool) -> None:
         self.offers = [target.offer for target in targets]
         self.measured = measured
         """Are bytes counted? (There is a memory limit.)"""
         self.remaining: list[tuple[Offer, Any, int]] = []
+        self.blocked: list[OutboundEdge] = []
+        """Of the outbox: an edge that has something left puts itself there."""
 
     def send(self, batch: Batch) -> bool:
         """Send rows (one or more). False: call `resume` until it gives True."""
@@ -47,7 +49,14 @@ class OutboundEdge:
         for offer in self.offers:
             if not offer(item, 0):
                 self.remaining.append((offer, item, 0))
-        return not self.remaining
+        return self.all_sent()
+
+    def all_sent(self) -> bool:
+        """True if nothing remains; else the edge is blocked."""
+        if not self.remaining:
+            return True
+        self.blocked.append(self)
+        return False
 
     def resume(self) -> bool:
         """Offer again what had no room; True when all has left."""
@@ -80,13 +89,20 @@ class RoundRobinEdge(OutboundEdge):
         if count == 0:
             return True
         self.waiting = batch
+        self.blocked.append(self)
         return False
 
     def resume(self) -> bool:
-        if self.waiting is not None:
-            batch, self.waiting = self.waiting, None
-            return self.send(batch)
-        return OutboundEdge.resume(self)
+        batch = self.waiting
+        if batch is None:
+            return OutboundEdge.resume(self)
+        nbytes = batch.nbytes if self.measured else 0
+        for index, offer in enumerate(self.offers):
+            if offer(batch, nbytes):
+                self.next = index + 1
+                self.waiting = None
+                return True
+        return False
 
 
 class SingleTargetEdge(OutboundEdge):
@@ -103,6 +119,7 @@ class SingleTargetEdge(OutboundEdge):
         if self.offer(batch, nbytes):
             return True
         self.remaining.append((self.offer, batch, nbytes))
+        self.blocked.append(self)
         return False
 
 
@@ -123,7 +140,7 @@ class PartitionedEdge(OutboundEdge):
                 nbytes = part.nbytes if measured else 0
                 if not offer(part, nbytes):
                     remaining.append((offer, part, nbytes))
-        return not remaining
+        return self.all_sent()
 
 
 class BroadcastEdge(OutboundEdge):
@@ -136,7 +153,7 @@ class BroadcastEdge(OutboundEdge):
         for offer in self.offers:
             if not offer(batch, nbytes):
                 self.remaining.append((offer, batch, nbytes))
-        return not self.remaining
+        return self.all_sent()
 
 
 class FanoutEdge(OutboundEdge):
@@ -155,7 +172,10 @@ class FanoutEdge(OutboundEdge):
         sent = True
         for group in self.groups:
             if not group.send(batch):
+                group.blocked.clear()  # it is this edge that the outbox resumes
                 sent = False
+        if not sent:
+            self.blocked.append(self)
         return sent
 
     def resume(self) -> bool:
@@ -177,37 +197,30 @@ class Outbox:
         self.ports = {port: [edge for p, edge in edges if p == port] for port, _ in edges}
         self.main = self.ports.get(0, [])
         self.blocked: list[OutboundEdge] = []
-        self.send = self.send_to_one if len(self.main) == 1 else self.send_to_all
+        """Edges with something left. Nothing new may be sent before `resume` has emptied it."""
+        for edge in self.edges:
+            edge.blocked = self.blocked
+        self.send: Callable[[Batch], bool] = self.main[0].send if len(self.main) == 1 else self.send_to_all
         """Sends rows to the main port. False: call `resume` until it gives True."""
-
-    def send_to_one(self, batch: Batch) -> bool:
-        edge = self.main[0]
-        if edge.send(batch):
-            return True
-        self.blocked.append(edge)
-        return False
 
     def send_to_all(self, batch: Batch) -> bool:
         for edge in self.main:
-            if not edge.send(batch):
-                self.blocked.append(edge)
+            edge.send(batch)
         return not self.blocked
 
     def send_to(self, port: int, batch: Batch) -> bool:
         """Send rows to a port; nothing happens if nobody reads it."""
         for edge in self.ports.get(port, ()):
-            if not edge.send(batch):
-                self.blocked.append(edge)
+            edge.send(batch)
         return not self.blocked
 
     def broadcast(self, item: ControlItem) -> bool:
         """Send a control item to every queue of every edge."""
         for edge in self.edges:
-            if not edge.broadcast(item):
-                self.blocked.append(edge)
+            edge.broadcast(item)
         return not self.blocked
 
     def resume(self) -> bool:
         """Send what had no room; True when all has left."""
-        self.blocked = [edge for edge in self.blocked if not edge.resume()]
+        self.blocked[:] = [edge for edge in self.blocked if not edge.resume()]
         return not self.blocked

@@ -115,7 +115,8 @@ class ProcessorTasklet:
         except (RestartableError, ProtocolError):
             raise
         except Exception as error:
-            raise self.explain(error) from error
+            # What a processor says itself is in the message already: its own cause tells more.
+            raise self.explain(error) from (isinstance(error, JobFailedError) and error.__cause__) or error
 
     def explain(self, error: Exception, when: str = "") -> Exception:
         """The error that names step, member and processor; one that is not the user's stays as it is."""

@@ -77,6 +77,12 @@ def test_a_watermark_follows_the_rows_before_it_and_reaches_every_processor():
     assert kinds == [("rows", (0, [1])), ("watermark", (5,)), ("rows", (0, [2])), ("watermark", (9,))]
 
 
+def test_a_watermark_of_zero_is_one_like_others():
+    log = Log()
+    source_to_sink(lambda: ScriptedSource([batch_of(1), Watermark(0), batch_of(2)]), log)
+    assert [event[0] for event in log.events][:3] == ["rows", "watermark", "rows"]
+
+
 def test_the_least_watermark_of_all_queues_arrives():
     log = Log()
     scripts = [[Watermark(5), batch_of(1)], [Watermark(3), batch_of(2)]]
