@@ -1,0 +1,311 @@
+"""The three window processors, verified in every mode against a plain definition of windows (SEMANTICS 2)."""
+
+import math
+from collections import defaultdict
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetfast.core.aggregate import AggregateColumn, AggregateKind
+from jetfast.core.batch import Batch
+from jetfast.core.items import IDLE, Watermark
+from jetfast.core.processor import ProcessorContext
+from jetfast.core.windows import Window
+from jetfast.processors.accumulate_by_frame import AccumulateByFrame
+from jetfast.processors.combine_frames import CombineFrames
+from jetfast.processors.sliding_window import SlidingWindowProcessor
+from jetfast.testing import OnPort, verify_processor
+from jetfast.types import MIN_TIME
+
+SCHEMA = pa.schema([("key", pa.string()), ("time", pa.timestamp("us")), ("value", pa.int64())])
+AGGREGATES = [
+    AggregateColumn("rows", AggregateKind.COUNT),
+    AggregateColumn("total", AggregateKind.SUM, "value"),
+    AggregateColumn("least", AggregateKind.MIN, "value"),
+    AggregateColumn("greatest", AggregateKind.MAX, "value"),
+    AggregateColumn("mean", AggregateKind.MEAN, "value"),
+]
+WINDOW = Window(size_us=6, slide_us=2)
+
+
+def rows(*triples):
+    """Rows (key, time in microseconds, value)."""
+    keys, times, values = zip(*triples, strict=True) if triples else ((), (), ())
+    return pa.record_batch(
+        [pa.array(keys, pa.string()), pa.array(times, pa.timestamp("us")), pa.array(values, pa.int64())], schema=SCHEMA
+    )
+
+
+def time_us(value):
+    return pa.scalar(value, pa.timestamp("us")).as_py()
+
+
+def result(key, start, values):
+    known = [value for value in values if value is not None]
+    return {
+        "key": key,
+        "window_start": time_us(start),
+        "window_end": time_us(start + WINDOW.size_us),
+        "rows": len(values),
+        "total": sum(known) if known else None,
+        "least": min(known, default=None),
+        "greatest": max(known, default=None),
+        "mean": math.fsum(known) / len(known) if known else None,
+    }
+
+
+class SlowWindows:
+    """One entry for each row and window; nothing clever."""
+
+    def __init__(self):
+        self.watermark = MIN_TIME
+        self.windows = defaultdict(list)
+        self.counts = {"on_time_rows": 0, "late_rows": 0, "partly_late_rows": 0, "rejected_rows": 0}
+        self.output = []
+
+    def take(self, key, time, value):
+        if time is None:
+            self.counts["rejected_rows"] += 1
+            return
+        ends = [WINDOW.frame_of(time) + step * WINDOW.slide_us for step in range(WINDOW.frames)]
+        missed = [end for end in ends if end <= self.watermark]
+        kind = "on_time_rows" if not missed else "late_rows" if len(missed) == len(ends) else "partly_late_rows"
+        self.counts[kind] += 1
+        for end in set(ends) - set(missed):
+            self.windows[end, key].append(value)
+        if missed:
+            row = {"key": key, "time": time_us(time), "value": value, "missed_until": time_us(missed[-1])}
+            self.output.append(OnPort(1, row))
+
+    def advance(self, watermark):
+        self.watermark = watermark
+        due = sorted((end, str(key), key) for end, key in self.windows if end <= watermark)
+        for end, _, key in due:
+            self.output.append(result(key, end - WINDOW.size_us, self.windows.pop((end, key))))
+
+    def run(self, inputs):
+        for item in inputs:
+            if isinstance(item, Watermark):
+                self.advance(item.value)
+                self.output.append(item)
+            elif item is IDLE:
+                self.output.append(item)
+            else:
+                for row in item.to_pylist():
+                    self.take(row["key"], time_in_us(row["time"]), row["value"])
+        self.advance(10**15)
+        return self.output
+
+
+def time_in_us(value):
+    return None if value is None else pa.scalar(value, pa.timestamp("us")).value
+
+
+def result_time_us(row):
+    return time_in_us(row["window_end"]) - 1
+
+
+def one_stage():
+    return SlidingWindowProcessor(SCHEMA, ["key"], "time", AGGREGATES, WINDOW)
+
+
+INPUTS = [
+    rows(("a", 1, 10), ("b", 3, 1), ("a", 5, None)),
+    Watermark(4),
+    rows(("a", 2, 7), ("c", -20, 5), (None, 6, 2), ("a", None, 3)),
+    IDLE,
+    rows(("b", 30, 4)),
+    Watermark(30),
+    rows(("b", 31, 6), ("a", 3, 1)),
+]
+
+
+def test_one_stage_equals_the_definition_of_windows():
+    verify_processor(
+        one_stage, INPUTS, SlowWindows().run(INPUTS), keys=["key"], ordered=False, event_time_us=result_time_us
+    )
+
+
+@st.composite
+def streams(draw):
+    """Rows in disorder, nulls among them, watermarks that follow the greatest time now and then."""
+    inputs, watermark, position = [], 0, 0
+    for _ in range(draw(st.integers(0, 6))):
+        kind = draw(st.sampled_from(["rows", "rows", "watermark", "idle", "gap"]))
+        if kind == "rows":
+            offsets = draw(st.lists(st.integers(-15, 8), min_size=1, max_size=6))
+            keys = draw(st.lists(st.sampled_from(["a", "b", None]), min_size=len(offsets), max_size=len(offsets)))
+            values = draw(
+                st.lists(st.one_of(st.none(), st.integers(-9, 9)), min_size=len(offsets), max_size=len(offsets))
+            )
+            times = [None if draw(st.integers(0, 19)) == 0 else position + offset for offset in offsets]
+            inputs.append(rows(*zip(keys, times, values, strict=True)))
+        elif kind == "watermark":
+            watermark += draw(st.integers(1, 9))
+            position = max(position, watermark)
+            inputs.append(Watermark(watermark))
+        elif kind == "idle":
+            inputs.append(IDLE)
+        else:
+            position += draw(st.integers(1, 1000))
+    return inputs
+
+
+@settings(max_examples=25, deadline=None)
+@given(streams())
+def test_one_stage_equals_the_definition_on_random_streams(inputs):
+    verify_processor(
+        one_stage, inputs, SlowWindows().run(inputs), keys=["key"], ordered=False, event_time_us=result_time_us
+    )
+
+
+def counters_of(processor, inputs):
+    context = ProcessorContext("window", connected_ports=frozenset({0}))
+    processor.open(context)
+    for item in inputs:
+        if isinstance(item, Watermark):
+            list(processor.process_watermark(item.value))
+        elif item is not IDLE:
+            assert processor.process(0, Batch.from_arrow(item)) == ()
+    processor.close(None)
+    return context.counters
+
+
+def test_every_row_is_counted_in_exactly_one_class():
+    slow = SlowWindows()
+    slow.run(INPUTS)
+    counters = counters_of(one_stage(), INPUTS)
+    assert counters == slow.counts
+    assert counters["partly_late_rows"] == 1
+    assert counters["rejected_rows"] == 1
+
+
+def test_late_rows_are_not_made_when_nobody_reads_them():
+    output = verify_processor(one_stage, INPUTS, keys=["key"], ordered=False, connected_ports=[0])
+    assert not [item for item in output if isinstance(item, OnPort)]
+
+
+# ---- two stages
+
+
+def first_stage():
+    return AccumulateByFrame(SCHEMA, ["key"], "time", AGGREGATES, WINDOW)
+
+
+def second_stage():
+    return CombineFrames(SCHEMA, ["key"], "time", AGGREGATES, WINDOW)
+
+
+def partials_of(inputs):
+    """Run the first stage as the engine does; return the inputs of the second."""
+    processor = first_stage()
+    processor.open(ProcessorContext("accumulate"))
+    items = []
+    for item in inputs:
+        if isinstance(item, Watermark):
+            items += [batch.to_arrow() for batch in processor.process_watermark(item.value)] + [item]
+        elif item is IDLE:
+            items += [batch.to_arrow() for batch in processor.process_idle()] + [item]
+        else:
+            items += [batch.to_arrow() for batch in processor.process(0, Batch.from_arrow(item))]
+    items += [batch.to_arrow() for batch in processor.complete()]
+    processor.close(None)
+    return items
+
+
+def without_late(output):
+    return [item for item in output if not isinstance(item, OnPort)]
+
+
+def on_time_inputs():
+    return [
+        rows(("a", 1, 10), ("b", 3, 1), ("a", 5, None)),
+        Watermark(2),
+        rows(("a", 2, 7), (None, 6, 2), ("a", 4, 3)),
+        IDLE,
+        rows(("b", 30, 4)),
+        Watermark(30),
+        rows(("b", 31, 6), ("a", 33, 1)),
+    ]
+
+
+def test_the_second_stage_equals_one_stage_when_nothing_is_late():
+    inputs = on_time_inputs()
+    verify_processor(
+        second_stage,
+        partials_of(inputs),
+        SlowWindows().run(inputs),
+        keys=["key"],
+        ordered=False,
+        event_time_us=result_time_us,
+    )
+
+
+def finish(output, schema):
+    """Bring the partials of one run to results: how they are cut may differ, what they add up to may not."""
+    processor = second_stage()
+    processor.open(ProcessorContext("combine"))
+    for item in output:
+        if isinstance(item, dict):
+            partial = pa.RecordBatch.from_pylist([item], schema=schema)
+            list(processor.process(0, Batch.from_arrow(partial)))
+    results = [row for batch in processor.complete() for row in batch.to_arrow().to_pylist()]
+    return sorted(map(repr, results)) + [item for item in output if not isinstance(item, dict)]
+
+
+def test_the_first_stage_gives_partials_that_add_up_in_every_mode():
+    schema = first_stage().partial_schema
+    verify_processor(first_stage, INPUTS, normalize=lambda output: finish(output, schema))
+
+
+def test_the_first_stage_flushes_everything_at_idle_and_keeps_nothing_at_a_barrier():
+    processor = first_stage()
+    processor.open(ProcessorContext("accumulate"))
+    processor.process(0, Batch.from_arrow(rows(("a", 1, 10), ("a", 100, 1))))
+    assert sum(batch.row_count for batch in processor.process_idle()) == 2
+    assert list(processor.process_idle()) == []
+    processor.process(0, Batch.from_arrow(rows(("a", 1, 10))))
+    assert sum(batch.row_count for batch in processor.process_barrier()) == 1
+    assert list(processor.save_snapshot()) == []
+    assert list(processor.complete()) == []
+
+
+def test_two_stages_count_late_rows_in_rows():
+    inputs = [rows(("a", 50, 1)), Watermark(40), rows(("a", 1, 1), ("a", 1, 2), ("b", 2, 3))]
+    counters = counters_of(second_stage(), partials_of(inputs))
+    assert counters["late_rows"] == 3
+    assert counters["on_time_rows"] == 1
+
+
+def test_state_of_two_stages_goes_on_in_one_and_back():
+    inputs = on_time_inputs()
+    partials = partials_of(inputs[:3])
+    two = second_stage()
+    two.open(ProcessorContext("window"))
+    batches = []
+    for item in partials:
+        if isinstance(item, Watermark):
+            batches += two.process_watermark(item.value)
+        else:
+            two.process(0, Batch.from_arrow(item))
+    one = one_stage()
+    one.open(ProcessorContext("window"))
+    for state in two.save_snapshot():
+        one.restore_snapshot(state)
+    one.finish_restore()
+    batches += one.complete()
+    got = [row for batch in batches for row in batch.to_arrow().to_pylist()]
+    wanted = without_late(SlowWindows().run(inputs[:3]))
+    assert sorted(map(repr, got)) == sorted(repr(item) for item in wanted if isinstance(item, dict))
+
+
+@pytest.mark.parametrize("keys", [[], ["key"]])
+def test_keys_may_be_none_at_all(keys):
+    inputs = [rows(("a", 1, 1), ("b", 1, 2)), Watermark(10)]
+    output = verify_processor(
+        lambda: SlidingWindowProcessor(SCHEMA, keys, "time", AGGREGATES, WINDOW), inputs, keys=keys, ordered=False
+    )
+    groups = 1 if not keys else 2
+    assert sum(isinstance(item, dict) for item in output) == 3 * groups
