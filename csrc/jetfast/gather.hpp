@@ -28,7 +28,13 @@ template <typename T>
 inline void gather_values(const void* source, const int32_t* rows, int64_t count, void* target) {
   const T* from = static_cast<const T*>(source);
   T* to = static_cast<T*>(target);
-  for (int64_t i = 0; i < count; ++i) to[i] = from[rows[i]];
+  const int64_t whole = count & ~int64_t{7};
+  for (int64_t i = 0; i < whole; i += 8) {  // all loads before the stores: the compiler cannot know that they do not overlap
+    T values[8];
+    for (int k = 0; k < 8; ++k) values[k] = from[static_cast<uint32_t>(rows[i + k])];
+    for (int k = 0; k < 8; ++k) to[i + k] = values[k];
+  }
+  for (int64_t i = whole; i < count; ++i) to[i] = from[rows[i]];
 }
 
 

@@ -1,7 +1,9 @@
 // From hashes to partitions, and rows grouped by the owner of their partition, order kept.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "jetfast/gather.hpp"
@@ -9,21 +11,21 @@
 
 namespace jetfast {
 
-// ids[i] = Spark's pmod(hash, partition_count). Exact for every hash and every count >= 1: the quotient from the
+// ids[i] = Spark's pmod(hash, partition_count). Exact for every hash and every count >= 2: the quotient from the
 // multiplication with floor(2^32 / count) is right or one too small.
 JETFAST_INLINE void assign_partitions_body(const uint32_t* hashes, int64_t count, uint32_t partition_count, int32_t* ids) {
   // hash + 2^31 is the hash as an unsigned number; what that adds modulo the count is taken off again.
-  const uint32_t added = static_cast<uint32_t>((uint64_t{1} << 31) % partition_count);
-  const uint64_t reciprocal = (uint64_t{1} << 32) / partition_count;
+  const auto added = static_cast<uint32_t>((uint64_t{1} << 31) % partition_count);
+  const auto reciprocal = static_cast<uint32_t>((uint64_t{1} << 32) / partition_count);
   const uint32_t correction = added == 0 ? 0 : partition_count - added;
   for (int64_t i = 0; i < count; ++i) {
     const uint32_t shifted = hashes[i] ^ 0x80000000u;
-    const auto quotient = static_cast<uint32_t>((shifted * reciprocal) >> 32);
+    const auto quotient = static_cast<uint32_t>((uint64_t{shifted} * reciprocal) >> 32);
+    // below twice the count (2^31 - 1 at most): what would fall below zero by subtracting it wraps to something large
     uint32_t rest = shifted - quotient * partition_count;
-    rest = rest >= partition_count ? rest - partition_count : rest;
-    // both are below the count (at most 2^31 - 1), so the sum does not wrap
+    rest = std::min(rest, rest - partition_count);
     rest += correction;
-    rest = rest >= partition_count ? rest - partition_count : rest;
+    rest = std::min(rest, rest - partition_count);
     ids[i] = static_cast<int32_t>(rest);
   }
 }
@@ -44,6 +46,10 @@ JETFAST_TARGET_AVX512 inline void assign_partitions_avx512(const uint32_t* hashe
 // `ids` may be `hashes` itself.
 inline void assign_partitions(const uint32_t* hashes, int64_t count, int32_t partition_count, int32_t* ids) {
   const auto divisor = static_cast<uint32_t>(partition_count);
+  if (partition_count == 1) {
+    std::memset(ids, 0, static_cast<size_t>(count) * 4);
+    return;
+  }
 #if JETFAST_X86
   if (simd_level() == SimdLevel::avx512) return assign_partitions_avx512(hashes, count, divisor, ids);
   if (simd_level() == SimdLevel::avx2) return assign_partitions_avx2(hashes, count, divisor, ids);
@@ -51,23 +57,172 @@ inline void assign_partitions(const uint32_t* hashes, int64_t count, int32_t par
   assign_partitions_plain(hashes, count, divisor, ids);
 }
 
+// ---- grouping -------------------------------------------------------------------------------------------------------------
 // Row numbers grouped by owner, ascending within each: owner p's are order[starts[p]] .. order[starts[p + 1] - 1].
-// `starts` has owner_count + 1 values.
-inline void group_rows(const int32_t* partition_ids, int64_t count, const int32_t* owners, int32_t owner_count, int32_t* row_owners,
-                       int32_t* order, int64_t* starts) {
-  std::vector<int64_t> cursor(static_cast<size_t>(owner_count), 0);
-  for (int64_t i = 0; i < count; ++i) {
-    row_owners[i] = owners[partition_ids[i]];
-    ++cursor[static_cast<size_t>(row_owners[i])];
+// `starts` has owner_count + 1 values, `order` room for kOrderSlack more than there are rows.
+
+constexpr int64_t kOrderSlack = 64;
+constexpr int32_t kPermutePartitionsMax = 512;
+
+// Counting sort. Each owner has a cursor in each quarter of the rows, so that four independent chains of
+// load-add-store run at once instead of one.
+template <typename Owner>
+inline void group_rows_counting(const Owner* row_owners, int64_t count, int32_t owner_count, int32_t* order, int64_t* starts) {
+  const int64_t quarter = count / 4;
+  std::vector<uint32_t> cursors(static_cast<size_t>(owner_count) * 4, 0);
+  uint32_t* first = cursors.data();
+  uint32_t* second = first + owner_count;
+  uint32_t* third = second + owner_count;
+  uint32_t* fourth = third + owner_count;
+  for (int64_t i = 0; i < quarter; ++i) {
+    ++first[row_owners[i]];
+    ++second[row_owners[quarter + i]];
+    ++third[row_owners[2 * quarter + i]];
+    ++fourth[row_owners[3 * quarter + i]];
   }
-  int64_t start = 0;
+  for (int64_t i = 4 * quarter; i < count; ++i) ++fourth[row_owners[i]];
+  uint32_t start = 0;
   for (int32_t owner = 0; owner < owner_count; ++owner) {
     starts[owner] = start;
-    start += cursor[static_cast<size_t>(owner)];
-    cursor[static_cast<size_t>(owner)] = starts[owner];
+    for (uint32_t* cursor : {first + owner, second + owner, third + owner, fourth + owner}) {
+      const uint32_t rows = *cursor;
+      *cursor = start;
+      start += rows;
+    }
   }
   starts[owner_count] = start;
-  for (int64_t i = 0; i < count; ++i) order[cursor[static_cast<size_t>(row_owners[i])]++] = static_cast<int32_t>(i);
+  for (int64_t i = 0; i < quarter; ++i) {
+    order[first[row_owners[i]]++] = static_cast<int32_t>(i);
+    order[second[row_owners[quarter + i]]++] = static_cast<int32_t>(quarter + i);
+    order[third[row_owners[2 * quarter + i]]++] = static_cast<int32_t>(2 * quarter + i);
+    order[fourth[row_owners[3 * quarter + i]]++] = static_cast<int32_t>(3 * quarter + i);
+  }
+  for (int64_t i = 4 * quarter; i < count; ++i) order[fourth[row_owners[i]]++] = static_cast<int32_t>(i);
+}
+
+#if JETFAST_X86
+// One pass per owner: compare 64 owners at once, then compress the row numbers of those that match. What is written beyond
+// the matches is overwritten by the next write. Pays up to kCompressOwnersMax owners.
+constexpr int32_t kCompressOwnersMax = 16;
+
+JETFAST_INLINE uint64_t rows_left_mask(int64_t rows) { return rows >= 64 ? ~uint64_t{0} : (uint64_t{1} << rows) - 1; }
+
+JETFAST_TARGET_AVX512 inline void group_rows_avx512(const uint8_t* row_owners, int64_t count, int32_t owner_count, int32_t* order,
+                                                    int64_t* starts) {
+  int64_t position = 0;
+  const __m512i step = _mm512_set1_epi32(16);
+  const __m512i first_rows = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  for (int32_t owner = 0; owner < owner_count; ++owner) {
+    starts[owner] = position;
+    const __m512i wanted = _mm512_set1_epi8(static_cast<char>(owner));
+    __m512i rows = first_rows;
+    for (int64_t i = 0; i < count; i += 64) {
+      const uint64_t inside = rows_left_mask(count - i);
+      const uint64_t matches = _mm512_mask_cmpeq_epi8_mask(inside, _mm512_maskz_loadu_epi8(inside, row_owners + i), wanted);
+      for (int part = 0; part < 64; part += 16) {
+        const auto mask = static_cast<__mmask16>(matches >> part);
+        _mm512_storeu_si512(order + position, _mm512_maskz_compress_epi32(mask, rows));
+        position += __builtin_popcount(mask);
+        rows = _mm512_add_epi32(rows, step);
+      }
+    }
+  }
+  starts[owner_count] = position;
+}
+
+// The same with 16-bit row numbers, for at most 65536 rows; `narrow` has room for count + kOrderSlack.
+JETFAST_TARGET_AVX512_VBMI2 inline void group_rows_vbmi2(const uint8_t* row_owners, int64_t count, int32_t owner_count,
+                                                         uint16_t* narrow, int32_t* order, int64_t* starts) {
+  int64_t position = 0;
+  const __m512i step = _mm512_set1_epi16(32);
+  alignas(64) uint16_t numbers[32];
+  for (int i = 0; i < 32; ++i) numbers[i] = static_cast<uint16_t>(i);
+  const __m512i first_rows = _mm512_load_si512(numbers);
+  for (int32_t owner = 0; owner < owner_count; ++owner) {
+    starts[owner] = position;
+    const __m512i wanted = _mm512_set1_epi8(static_cast<char>(owner));
+    __m512i rows = first_rows;
+    for (int64_t i = 0; i < count; i += 64) {
+      const uint64_t inside = rows_left_mask(count - i);
+      const uint64_t matches = _mm512_mask_cmpeq_epi8_mask(inside, _mm512_maskz_loadu_epi8(inside, row_owners + i), wanted);
+      for (int part = 0; part < 64; part += 32) {
+        const auto mask = static_cast<__mmask32>(matches >> part);
+        _mm512_storeu_si512(narrow + position, _mm512_maskz_compress_epi16(mask, rows));
+        position += __builtin_popcount(mask);
+        rows = _mm512_add_epi16(rows, step);
+      }
+    }
+  }
+  starts[owner_count] = position;
+  for (int64_t i = 0; i < count; ++i) order[i] = narrow[i];
+}
+
+// Owners of 64 rows at once from a table of 512 bytes in registers (`owners` has that many): each row's partition is split
+// into its low byte, which picks from four quarters of 128, and its ninth bit, which picks the half.
+JETFAST_TARGET_AVX512_VBMI2 inline void look_up_owners_vbmi2(const int32_t* partition_ids, int64_t count, const uint8_t* owners,
+                                                             uint8_t* row_owners) {
+  alignas(64) uint8_t picks[64];  // from two vectors of int32: the low bytes, then the second bytes
+  for (int i = 0; i < 32; ++i) {
+    picks[i] = static_cast<uint8_t>(i * 4);
+    picks[32 + i] = static_cast<uint8_t>(i * 4 + 1);
+  }
+  const __m512i pick = _mm512_load_si512(picks);
+  __m512i table[8];
+  for (int i = 0; i < 8; ++i) table[i] = _mm512_loadu_si512(owners + i * 64);
+  const int64_t whole = count & ~int64_t{63};
+  for (int64_t i = 0; i < whole; i += 64) {
+    const __m512i front = _mm512_permutex2var_epi8(_mm512_loadu_si512(partition_ids + i), pick,
+                                                   _mm512_loadu_si512(partition_ids + i + 16));
+    const __m512i back = _mm512_permutex2var_epi8(_mm512_loadu_si512(partition_ids + i + 32), pick,
+                                                  _mm512_loadu_si512(partition_ids + i + 48));
+    const __m512i low = _mm512_maskz_shuffle_i64x2(0xff, front, back, 0x44);
+    const __m512i high = _mm512_maskz_shuffle_i64x2(0xff, front, back, 0xee);
+    const __mmask64 upper_quarter = _mm512_movepi8_mask(low);
+    const __m512i first_half = _mm512_mask_blend_epi8(upper_quarter, _mm512_permutex2var_epi8(table[0], low, table[1]),
+                                                      _mm512_permutex2var_epi8(table[2], low, table[3]));
+    const __m512i second_half = _mm512_mask_blend_epi8(upper_quarter, _mm512_permutex2var_epi8(table[4], low, table[5]),
+                                                       _mm512_permutex2var_epi8(table[6], low, table[7]));
+    const __mmask64 upper_half = _mm512_test_epi8_mask(high, _mm512_set1_epi8(1));
+    _mm512_storeu_si512(row_owners + i, _mm512_mask_blend_epi8(upper_half, first_half, second_half));
+  }
+  for (int64_t i = whole; i < count; ++i) row_owners[i] = owners[partition_ids[i]];
+}
+#endif
+
+template <typename Owner>
+inline void look_up_owners(const int32_t* partition_ids, int64_t count, const Owner* owners, Owner* row_owners) {
+  for (int64_t i = 0; i < count; ++i) row_owners[i] = owners[partition_ids[i]];
+}
+
+// Bytes of scratch memory that group_rows needs.
+inline int64_t group_scratch_bytes(int64_t count) { return aligned_bytes((count + kOrderSlack) * 4) + aligned_bytes(count * 4); }
+
+inline void group_rows(const int32_t* partition_ids, int64_t count, const int32_t* owners, int32_t partition_count,
+                       int32_t owner_count, uint8_t* scratch, int32_t* order, int64_t* starts) {
+  if (owner_count > 256) {
+    auto* row_owners = reinterpret_cast<int32_t*>(scratch);
+    look_up_owners(partition_ids, count, owners, row_owners);
+    return group_rows_counting(row_owners, count, owner_count, order, starts);
+  }
+  std::vector<uint8_t> narrow_owners(static_cast<size_t>(std::max(partition_count, kPermutePartitionsMax)));
+  for (int32_t partition = 0; partition < partition_count; ++partition)
+    narrow_owners[static_cast<size_t>(partition)] = static_cast<uint8_t>(owners[partition]);
+  uint8_t* row_owners = scratch;
+#if JETFAST_X86
+  if (use_vbmi2() && partition_count <= kPermutePartitionsMax)
+    look_up_owners_vbmi2(partition_ids, count, narrow_owners.data(), row_owners);
+  else
+#endif
+    look_up_owners(partition_ids, count, narrow_owners.data(), row_owners);
+#if JETFAST_X86
+  if (simd_level() == SimdLevel::avx512 && owner_count <= kCompressOwnersMax) {
+    if (use_vbmi2() && count <= 65536)
+      return group_rows_vbmi2(row_owners, count, owner_count, reinterpret_cast<uint16_t*>(scratch + aligned_bytes(count * 4)),
+                              order, starts);
+    return group_rows_avx512(row_owners, count, owner_count, order, starts);
+  }
+#endif
+  group_rows_counting(row_owners, count, owner_count, order, starts);
 }
 
 // Hash the key columns of some rows into `ids`, then make them partitions. ids: row_count values.
@@ -92,13 +247,14 @@ inline std::vector<Rows> split_rows(Arena& arena, const Rows& rows, const std::v
                                     const std::vector<int32_t>& owners, int32_t owner_count, Block* order_block,
                                     std::vector<int64_t>* starts) {
   const int64_t count = rows.row_count;
-  Block block = arena.allocate(aligned_bytes(count * 4) * 3);
+  const int64_t order_bytes = aligned_bytes((count + kOrderSlack) * 4), ids_bytes = aligned_bytes(count * 4);
+  Block block = arena.allocate(order_bytes + ids_bytes + group_scratch_bytes(count));
   auto* order = reinterpret_cast<int32_t*>(block.get());
-  auto* ids = reinterpret_cast<int32_t*>(block.get() + aligned_bytes(count * 4));
-  auto* row_owners = reinterpret_cast<int32_t*>(block.get() + aligned_bytes(count * 4) * 2);
-  assign_row_partitions(arena, rows, keys, static_cast<int32_t>(owners.size()), ids);
+  auto* ids = reinterpret_cast<int32_t*>(block.get() + order_bytes);
+  const auto partition_count = static_cast<int32_t>(owners.size());
+  assign_row_partitions(arena, rows, keys, partition_count, ids);
   starts->assign(static_cast<size_t>(owner_count) + 1, 0);
-  group_rows(ids, count, owners.data(), owner_count, row_owners, order, starts->data());
+  group_rows(ids, count, owners.data(), partition_count, owner_count, block.get() + order_bytes + ids_bytes, order, starts->data());
   *order_block = block;
   std::vector<Rows> parts(static_cast<size_t>(owner_count));
   for (int32_t owner = 0; owner < owner_count; ++owner) {

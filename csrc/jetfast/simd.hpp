@@ -13,6 +13,10 @@
 #define JETFAST_TARGET_AVX2 __attribute__((target("avx2,bmi,bmi2,fma,popcnt")))
 #define JETFAST_TARGET_AVX512 \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi,bmi2,fma,popcnt,prefer-vector-width=512")))
+#define JETFAST_TARGET_AVX512_VBMI2                                                                   \
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx2,bmi,bmi2,fma,popcnt," \
+                        "prefer-vector-width=512")))
+#include <immintrin.h>
 #else
 #define JETFAST_X86 0
 #endif
@@ -47,6 +51,15 @@ inline SimdLevel available_simd() {
   return SimdLevel::plain;
 }
 
+// Byte permutations and 16-bit compression beyond the avx512 level (Ice Lake, Zen 4 and later).
+inline bool available_vbmi2() {
+#if JETFAST_X86
+  return available_simd() == SimdLevel::avx512 && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
+#else
+  return false;
+#endif
+}
+
 // The level for a value of JETFAST_SIMD (nullptr or "": the best there is). False, with the reason in *problem, if the
 // value is unknown or the machine lacks it; *level is then plain.
 inline bool choose_simd(const char* wanted, SimdLevel* level, std::string* problem) {
@@ -76,6 +89,11 @@ inline SimdLevel simd_level() {
     return chosen;
   }();
   return level;
+}
+
+inline bool use_vbmi2() {
+  static const bool chosen = simd_level() == SimdLevel::avx512 && available_vbmi2();
+  return chosen;
 }
 
 }  // namespace jetfast

@@ -50,7 +50,7 @@ void variants_agree() {
       CHECK(long_hashes[i] == hash_long(longs[i], seeds[i]));
       CHECK(int_hashes[i] == hash_int(ints[i], seeds[i]));
     }
-    for (uint32_t partitions : {1u, 2u, 3u, 271u, 1000u, 65536u, 2147483647u}) {
+    for (uint32_t partitions : {2u, 3u, 271u, 1000u, 65536u, 2147483647u}) {
       assign_partitions_plain(long_hashes.data(), count, partitions, plain_ids.data());
       for (size_t i = 0; i < longs.size(); ++i) {
         const int64_t remainder = static_cast<int32_t>(long_hashes[i]) % static_cast<int64_t>(partitions);

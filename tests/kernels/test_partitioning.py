@@ -179,7 +179,7 @@ def test_split_gives_each_owner_its_rows_in_order(data: st.DataObject) -> None:
             assert result.column(name).to_pylist() == [values[row] for row in expected]
 
 
-@pytest.mark.parametrize("row_count", [1, 7, 8, 63, 64, 65, 1000, 8192, 65536])
+@pytest.mark.parametrize("row_count", [1, 7, 8, 63, 64, 65, 1000, 8192, 65536, 70001])
 @pytest.mark.parametrize("owner_count", [1, 2, 8, 300])
 def test_split_of_every_size_keeps_all_rows(row_count: int, owner_count: int) -> None:
     generator = np.random.default_rng(row_count * owner_count)
