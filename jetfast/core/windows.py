@@ -23,7 +23,7 @@ class Window:
 
     def frame_of(self, time: int) -> int:
         """Exclusive end of the frame that holds `time`: the smallest boundary > time; saturates at MAX_TIME."""
-        return min(MAX_TIME, self.floor(time) + self.slide_us)
+        return min(MAX_TIME, time + self.slide_us - (time - self.offset_us) % self.slide_us)
 
     def last_window_of(self, time: int) -> int:
         """End of the last window that holds `time`."""

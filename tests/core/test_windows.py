@@ -51,6 +51,8 @@ def test_frames_are_right_for_negative_times(time, floor, frame):
 def test_frames_saturate_at_the_ends_of_time(window):
     assert window.floor(MIN_TIME) == MIN_TIME
     assert window.frame_of(MAX_TIME) == MAX_TIME
+    assert window.frame_of(MIN_TIME) > MIN_TIME
+    assert (window.frame_of(MIN_TIME) - window.offset_us) % window.slide_us == 0
     assert window.last_window_of(MAX_TIME - 1) == MAX_TIME
 
 
