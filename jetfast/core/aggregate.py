@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from jetfast.kernels.windows import aggregate_result_type
+
 
 class AggregateKind(Enum):
     """The value is the name that the kernels and Spark SQL use."""
@@ -94,27 +96,8 @@ class AggregateColumn:
 
 
 def result_type(kind: AggregateKind, value_type: pa.DataType | None) -> pa.DataType:
-    """Return the Arrow type of a result, by Spark's rules; TypeError if the type cannot be aggregated so."""
-    if kind in (AggregateKind.COUNT, AggregateKind.COUNT_VALUES):
-        return pa.int64()
-    assert value_type is not None
-    numeric = pa.types.is_integer(value_type) or pa.types.is_floating(value_type) or pa.types.is_decimal(value_type)
-    if kind in (AggregateKind.MIN, AggregateKind.MAX):
-        if numeric or pa.types.is_temporal(value_type) or pa.types.is_boolean(value_type):
-            return value_type
-        raise TypeError(f"{kind.value} needs numbers, times or booleans, got {value_type}")
-    if not numeric:
-        raise TypeError(f"{kind.value} needs numbers, got {value_type}")
-    if kind is AggregateKind.SUM:
-        if pa.types.is_decimal(value_type):
-            return pa.decimal128(38 if value_type.precision > 28 else value_type.precision + 10, value_type.scale)
-        return pa.float64() if pa.types.is_floating(value_type) else pa.int64()
-    if kind is AggregateKind.MEAN and pa.types.is_decimal(value_type):
-        precision = 38 if value_type.precision > 34 else value_type.precision + 4
-        return pa.decimal128(precision, min_of(value_type.scale + 4, precision))
-    return pa.float64()
+    """Return the Arrow type of an aggregate's result, with Spark's rules; TypeError if the type cannot be aggregated so.
 
-
-def min_of(left: int, right: int) -> int:
-    """Python's min, which this module's own `min` hides."""
-    return left if left < right else right
+    `value_type` is the column's type, None only for COUNT.
+    """
+    return aggregate_result_type(kind.value, value_type)
