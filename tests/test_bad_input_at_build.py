@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import jetfast as jf
@@ -347,3 +349,37 @@ def test_the_size_of_the_cluster_is_checked() -> None:
         pipeline.plan(member_count=0)
     with pytest.raises(JobDefinitionError, match="workers must be at least 1, got 0"):
         pipeline.plan(workers=0)
+
+
+def test_too_many_files_to_be_merged_by_event_time_are_an_error_at_build(tmp_path: Path) -> None:
+    for index in range(65):
+        pq.write_table(SCHEMA.empty_table(), tmp_path / f"{index}.parquet")
+    stage = jf.Pipeline().read(jf.files(str(tmp_path)), name="many")
+    with pytest.raises(
+        JobDefinitionError, match=r"step 'many': .*65 source partitions are too many .* give partitions="
+    ):
+        stage.with_event_time("scheduled")
+    jf.Pipeline().read(jf.files(str(tmp_path), partitions=r"(.*)\d.parquet")).with_event_time("scheduled")
+
+
+def test_files_that_are_missing_and_targets_that_clash_are_errors_at_build(tmp_path: Path) -> None:
+    with pytest.raises(JobDefinitionError, match=r"nothing\.parquet"):
+        jf.Pipeline().read(jf.files(str(tmp_path / "nothing.parquet")))
+    pipeline = jf.Pipeline()
+    stage = flights(pipeline)
+    stage.write(jf.files(str(tmp_path / "out"), format="parquet"), name="one")
+    with pytest.raises(JobDefinitionError, match="steps 'one' and 'two' both write to .*out"):
+        stage.write(jf.files(str(tmp_path / "out"), format="parquet"), name="two")
+    with pytest.raises(JobDefinitionError, match=r"step 'csv': .*tags"):
+        stage.write(jf.files(str(tmp_path / "csv"), format="csv"), name="csv")
+
+
+def test_a_target_that_holds_files_is_an_error_at_submission(tmp_path: Path) -> None:
+    pipeline = jf.Pipeline()
+    stage = flights(pipeline)
+    stage.write(jf.files(str(tmp_path / "out"), format="parquet"), name="out")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old.parquet").write_bytes(b"old")
+    with pytest.raises(JobDefinitionError, match=r"the directory holds other files, such as 'old.parquet'"):
+        pipeline.plan()
+    assert "graph for 1 member of 1 worker" in pipeline.explain()

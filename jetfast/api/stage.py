@@ -232,7 +232,8 @@ class Stage:
         try:
             sink.check(self.schema)
         except JobDefinitionError as error:
-            raise JobDefinitionError(f"step {step_name!r}: {error}") from error
+            text = str(error).removeprefix(f"{step_name}: ")  # a step that is named after its sink
+            raise JobDefinitionError(f"step {step_name!r}: {text}") from error
         self.pipeline._add(SinkStep(self.pipeline, step_name, (self._output,), {}, sink=sink))
 
     def collect(self, name: str = "result") -> None:
@@ -345,6 +346,10 @@ class SourceStage(Stage):
                 f'jf.watermarks.fixed_lag("10s"), got {policy!r}'
             )
         idle_timeout_us = non_negative_duration_us(idle_timeout, "idle_timeout")
+        try:
+            step.source.check_event_time(column)
+        except JobDefinitionError as error:
+            raise JobDefinitionError(f"step {step.name!r}: {error}") from error
         step.event_time = EventTime(column, FixedLag(0) if policy is None else policy, idle_timeout_us)
         step.time = column
         return SourceStage(self._output)
