@@ -103,8 +103,11 @@ class ProcessorTasklet:
             return
         self.closed = True
         self.output = self.batch = None
+        processor = self.processor
+        self.source = None
+        del self.processor  # its state is let go now, though others may run on and metrics may be asked for
         try:
-            self.processor.close(error)
+            processor.close(error)
         except Exception as problem:
             raise self.explain(problem, "when it was closed") from problem
 

@@ -1,6 +1,8 @@
 """One member runs a graph: rows arrive, control items keep their place, every processor is opened and closed once."""
 
+import gc
 import threading
+import weakref
 from collections import Counter
 
 import pytest
@@ -361,6 +363,25 @@ def test_cancel_stops_everything_and_no_thread_stays(cooperative):
     assert [type(error) for error in ended] == [JobCancelledError]
     assert len(log.of("close")) == 4
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("jetfast-stop")]
+
+
+def test_the_state_of_a_finished_processor_is_let_go():
+    watches = []
+
+    class Watched(Passing):
+        def open(self, context):
+            watches.append(weakref.ref(self))
+
+    dag = graph(
+        ("source", lambda: ScriptedSource([batch_of(1)])),
+        ("pass", Watched),
+        ("sink", lambda: LoggingSink(Log())),
+        edges=[("source", "pass"), ("pass", "sink")],
+    )
+    (execution,) = run(dag)
+    gc.collect()
+    assert [watch() for watch in watches] == [None]
+    assert execution.metrics()["vertices"]["pass"]["rows_out"] == 1
 
 
 def test_cancel_before_the_start_closes_the_processors():
