@@ -195,3 +195,42 @@ def test_a_program_that_does_not_wait_ends_its_jobs_when_it_ends() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert result.stdout + result.stderr == ""
+
+
+def test_metrics_tell_what_crossed_between_members() -> None:
+    pipeline = jf.Pipeline("crossing")
+    rows = jf.generator({"key": pa.int64(), "time": pa.timestamp("us")}, rows=10_000, partitions=4)
+    (
+        pipeline.read(rows, name="rows")
+        .with_event_time("time", jf.watermarks.fixed_lag("1s"))
+        .group_by("key")
+        .window(jf.tumbling("1s"))
+        .agg(rows=jf.count())
+        .collect()
+    )
+    job = jf.LocalCluster(members=2, workers=1).submit(pipeline, progress=False, two_stage=False)
+    result = job.to_arrow()
+    assert pa.compute.sum(result["rows"]).as_py() == 10_000
+    metrics = job.metrics
+    assert [member["rows_read"] for member in metrics["members"]] == [5000, 5000]
+    for member in metrics["members"]:
+        assert member["pid"] == os.getpid()
+        assert 0 < member["rows_received"] < 10_000
+        assert member["bytes_received"] > 0
+    assert metrics["rows_sent"] == metrics["rows_received"]
+
+
+def test_a_partition_that_falls_silent_does_not_hold_back_windows() -> None:
+    times = pa.array([0, 1, 2, 3], pa.timestamp("s"))
+    rows = jf.memory(partitions={"silent": {"time": times[:1]}, "busy": {"time": times}}, unbounded=True)
+    pipeline = jf.Pipeline("silent")
+    stage = pipeline.read(rows).with_event_time("time", jf.watermarks.fixed_lag("0s"), idle_timeout="1ms")
+    stage.window(jf.tumbling("1s")).agg(rows=jf.count()).collect()
+    job = jf.LocalCluster(workers=1).submit(pipeline, progress=False)
+    while len(job.collected()) < 3:  # the watermark of "busy" closes three windows
+        with pytest.raises(TimeoutError):
+            job.wait(0.01)
+    job.cancel()
+    with pytest.raises(JobCancelledError):
+        job.wait()
+    assert job.collected()["rows"].to_pylist() == [2, 1, 1]
