@@ -38,7 +38,7 @@ from jetfast.api.steps import (
 from jetfast.core.aggregate import Aggregate, result_type
 from jetfast.core.event_time import FixedLag, WatermarkPolicyFactory
 from jetfast.core.items import MAIN_PORT
-from jetfast.core.source import Sink
+from jetfast.core.source import ChecksEventTime, Sink
 from jetfast.core.windows import Window
 from jetfast.errors import JobDefinitionError
 from jetfast.types import Duration, non_negative_duration_us
@@ -347,7 +347,8 @@ class SourceStage(Stage):
             )
         idle_timeout_us = non_negative_duration_us(idle_timeout, "idle_timeout")
         try:
-            step.source.check_event_time(column)
+            if isinstance(step.source, ChecksEventTime):
+                step.source.check_event_time(column)
         except JobDefinitionError as error:
             raise JobDefinitionError(f"step {step.name!r}: {error}") from error
         step.event_time = EventTime(column, FixedLag(0) if policy is None else policy, idle_timeout_us)

@@ -19,8 +19,11 @@ def as_text(path: str | os.PathLike[str]) -> str:
     return os.fspath(path)
 
 
-def resolve_filesystem(path: str, filesystem: Any) -> tuple[Any, str]:
-    """Return the filesystem and the path in it: absolute on a local disk, so that members in other folders find it."""
+def resolve_filesystem(path: str, filesystem: Any, base: str) -> tuple[Any, str]:
+    """Return the filesystem and the path in it.
+
+    On a local disk it is absolute, from `base`: the folder of the process that described the pipeline, not of a member.
+    """
     from pyarrow import fs
 
     if filesystem is None:
@@ -34,11 +37,13 @@ def resolve_filesystem(path: str, filesystem: Any) -> tuple[Any, str]:
     elif not isinstance(filesystem, fs.FileSystem):
         filesystem = fs.PyFileSystem(fs.FSSpecHandler(filesystem))
     if isinstance(filesystem, fs.LocalFileSystem):
-        return filesystem, os.path.abspath(os.path.expanduser(path))
+        return filesystem, os.path.normpath(os.path.join(base, os.path.expanduser(path)))
     return filesystem, path
 
 
-def list_files(what: str, paths: Paths, filesystem: Any, file_format: str | None) -> tuple[Any, str, dict[str, str]]:
+def list_files(
+    what: str, paths: Paths, filesystem: Any, base: str, file_format: str | None
+) -> tuple[Any, str, dict[str, str]]:
     """Return filesystem, format, and the files: name for people (as the user wrote it) -> path, in name order.
 
     A list must name files that exist. A directory gives its files of a known format (all of them if the format is
@@ -50,7 +55,7 @@ def list_files(what: str, paths: Paths, filesystem: Any, file_format: str | None
     """
     if isinstance(paths, str | os.PathLike):
         written = as_text(paths)
-        filesystem, path = resolve_filesystem(written, filesystem)
+        filesystem, path = resolve_filesystem(written, filesystem, base)
         found = _expand(what, written, filesystem, path)
         suitable = {
             name: path for name, path in found.items() if file_format is not None or format_of(path) is not None
@@ -61,7 +66,7 @@ def list_files(what: str, paths: Paths, filesystem: Any, file_format: str | None
     else:
         suitable = {}
         for item in paths:
-            filesystem, path = resolve_filesystem(as_text(item), filesystem)
+            filesystem, path = resolve_filesystem(as_text(item), filesystem, base)
             if filesystem.get_file_info(path).type.name == "NotFound":
                 raise JobDefinitionError(f"{what}: there is no file {as_text(item)!r}")
             suitable[as_text(item)] = path

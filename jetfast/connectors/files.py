@@ -88,6 +88,7 @@ def files(
     """
     settings = _Settings(
         path if isinstance(path, str | os.PathLike) else tuple(path),
+        os.getcwd(),
         _checked_format(format),
         filesystem,
         partitions,
@@ -106,6 +107,7 @@ def files(
 @dataclass(frozen=True)
 class _Settings:
     path: Any
+    base: str  # what relative paths are relative to, on every member
     file_format: str | None
     filesystem: Any
     partitions: Groups | None
@@ -257,7 +259,7 @@ class Files:
     def _target(self) -> tuple[Any, str]:
         if isinstance(self.settings.path, tuple):
             raise JobDefinitionError(f"{self.name}: a list of files cannot be written to; give one path")
-        filesystem, path = resolve_filesystem(as_text(self.settings.path), self.settings.filesystem)
+        filesystem, path = resolve_filesystem(as_text(self.settings.path), self.settings.filesystem, self.settings.base)
         return filesystem, path.rstrip("/") or path
 
     def _target_format(self) -> str:
@@ -273,7 +275,7 @@ class Files:
 
 def _find(what: str, settings: _Settings) -> _Found:
     """Look for the files, and compare their columns."""
-    filesystem, file_format, paths = list_files(what, settings.path, settings.filesystem, settings.file_format)
+    filesystem, file_format, paths = list_files(what, settings.path, settings.filesystem, settings.base, settings.file_format)
     partitions = group_files(what, paths, settings.partitions)
     if settings.schema is not None:
         found = _Found(filesystem, file_format, paths, partitions, settings.schema, "schema=", False)

@@ -141,9 +141,6 @@ class GeneratorSource:
     def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> "GeneratorReader":
         return GeneratorReader(self, int(partition), position, context.now_us)
 
-    def check_event_time(self, column: str) -> None:
-        """Any number of partitions can be merged."""
-
     def with_columns(self, names: Sequence[str]) -> Self:
         copy = type(self)(self.name, self.make, self.rows, self.rate, self.seed, self.partition_count)
         copy.schema = pa.schema([self.schema.field(name) for name in names])

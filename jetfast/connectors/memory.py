@@ -122,9 +122,6 @@ class MemorySource:
     def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> "MemoryReader":
         return MemoryReader(self, partition, position)
 
-    def check_event_time(self, column: str) -> None:
-        """Any number of partitions can be merged."""
-
     def with_columns(self, names: Sequence[str]) -> Self:
         schema = pa.schema([self.schema.field(name) for name in names])
         scripts = {

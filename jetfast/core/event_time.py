@@ -169,7 +169,9 @@ class SourceEventTime:
         lowest = self._lowest()
         if lowest is None or lowest <= self.last:
             return ()
-        return self._advance(min(lowest, int(timestamps.max())))
+        if lowest > timestamps[-1]:  # any time of the batch will do to see that the cap does not bind
+            lowest = min(lowest, int(timestamps.max()))
+        return self._advance(lowest)
 
     def observe_empty(self, partition: int, polled_us: int, now_us: int) -> tuple[Watermark | Signal, ...]:
         """The partition gave a sound empty answer, when the polled clock stood at `polled_us`."""

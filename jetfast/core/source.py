@@ -5,7 +5,7 @@ reads the unfinished partition with the lowest watermark first, makes event time
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +87,11 @@ class Source(Protocol):
 
     def with_columns(self, names: Sequence[str]) -> Self:
         """Return a copy that reads only these columns (one or more), in this order; unknown names are a KeyError."""
+
+
+@runtime_checkable
+class ChecksEventTime(Protocol):
+    """What a Source may offer besides, if it cannot always be read by event time."""
 
     def check_event_time(self, column: str) -> None:
         """Raise JobDefinitionError if rows cannot be read by the time in `column`. Called when the pipeline is built.

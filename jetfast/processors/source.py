@@ -13,7 +13,7 @@ from jetfast.core.event_time import IDLE_TIMEOUT_US, PolledClock, SourceEventTim
 from jetfast.core.items import Emit, Output
 from jetfast.core.processor import BROADCAST, ProcessorContext, SourceProcessor, StateBatch
 from jetfast.core.readable import rows_as_json
-from jetfast.core.source import REJECTED_SCHEMA, PartitionReader, Position, Rows, Source
+from jetfast.core.source import REJECTED_SCHEMA, ChecksEventTime, PartitionReader, Position, Rows, Source
 from jetfast.errors import JetfastError, JobDefinitionError, JobFailedError
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
 
@@ -122,8 +122,11 @@ class SourceReader(SourceProcessor):
             if self.event_time is not None:
                 now = now_us()
                 output += self.event_time.observe_empty(partition, self.clock.read(now), now)
-        self.clock.end_poll(now_us(), bool(output))
-        if not output and not self.unfinished and (self.source.bounded or self.partitions):
+        if output:
+            self.clock.stop()
+            return output
+        self.clock.end_poll(now_us(), False)
+        if not self.unfinished and (self.source.bounded or self.partitions):
             return None
         return output
 
@@ -293,7 +296,8 @@ def check_event_time(source: Source, column: str) -> None:
         raise JobDefinitionError(
             f"{source.name}: event time column {column!r} must be a timestamp or a date, it is {column_type}"
         )
-    source.check_event_time(column)
+    if isinstance(source, ChecksEventTime):
+        source.check_event_time(column)
 
 
 def _fitting_times(column: pa.Array) -> npt.NDArray[np.bool_]:

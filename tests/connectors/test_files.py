@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import jetfast as jf
 from jetfast.connectors import text_records
 from jetfast.connectors.files import Files, files
 from jetfast.core.event_time import FixedLag
@@ -140,6 +141,16 @@ def test_names_are_as_the_user_wrote_them(tmp_path: Path, monkeypatch: pytest.Mo
     assert source.partitions() == ["x/a.csv"]
     monkeypatch.chdir("/")
     assert read_all(pickle.loads(pickle.dumps(source))) == SMALL.to_pylist()
+
+
+def test_a_relative_output_path_means_the_same_on_every_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sink = files("out", "csv")
+    sink.check(SMALL.schema)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    write_all(pickle.loads(pickle.dumps(sink)), SMALL.schema, [SMALL])
+    assert tree(tmp_path) == ["out/part-00000.csv"]
 
 
 def test_any_pyarrow_filesystem_will_do(tmp_path: Path) -> None:
@@ -458,3 +469,12 @@ def test_one_column_of_nulls_reads_back_from_csv(tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.csv", table)
     source = files(path)
     assert read_partition(source, source.partitions()[0]).rows == table.to_pylist()
+
+
+def test_too_many_files_are_refused_where_event_time_is_declared(tmp_path: Path) -> None:
+    table = pa.table({"time": pa.array([1], pa.timestamp("us"))})
+    for index in range(65):
+        pq.write_table(table, tmp_path / f"{index:03d}.parquet")
+    stage = jf.Pipeline().read(files(tmp_path))
+    with pytest.raises(JobDefinitionError, match="65 source partitions are too many"):
+        stage.with_event_time("time")

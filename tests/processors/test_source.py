@@ -286,8 +286,6 @@ class Broken:
     def with_columns(self, names: Sequence[str]) -> "Broken":
         return self
 
-    def check_event_time(self, column: str) -> None: ...
-
 
 def test_an_error_names_source_partition_and_row() -> None:
     processor = opened(ReadSource(Broken()))
