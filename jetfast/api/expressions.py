@@ -170,6 +170,15 @@ def masked(value: Typed, mask: pc.Expression | None) -> pc.Expression:
     return value[0] if mask is None else call("if_else", [mask, value[0], null_of(value[1])])
 
 
+def plain_type(data_type: pa.DataType) -> pa.DataType:
+    """The type of the same values in a layout that Arrow's functions take: dictionaries and views are not."""
+    if pa.types.is_dictionary(data_type):
+        return plain_type(data_type.value_type)
+    if pa.types.is_string_view(data_type):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(data_type) else data_type
+
+
 @dataclass(frozen=True)
 class Column:
     name: str
@@ -178,7 +187,10 @@ class Column:
         index = lowering.schema.get_field_index(self.name)
         if index < 0:
             raise UnknownColumnError(self.name)
-        return pc.field(self.name), lowering.schema.field(index).type
+        data_type = lowering.schema.field(index).type
+        plain = plain_type(data_type)
+        column = pc.field(self.name)
+        return (column, data_type) if plain == data_type else (column.cast(plain), plain)
 
     def columns(self, schema: pa.Schema) -> set[str]:
         return {self.name}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow as pa
 from jetfast.api.expressions import Column, Expression, as_expression
 from jetfast.api.naming import require_columns, require_distinct, shorten
 from jetfast.api.operations import (
+    HIDDEN,
     Drop,
     OnError,
     Operation,
@@ -473,14 +474,7 @@ def aggregate(
         checked_keys.append((key, None if source == key else expression))
     check_keys(step_name, pa.schema(key_fields))
     checked = [check_aggregate(step_name, result, value, schema) for result, value in aggregates.items()]
-    result_schema = pa.schema(
-        [
-            *key_fields,
-            pa.field("window_start", pa.timestamp("us")),
-            pa.field("window_end", pa.timestamp("us")),
-            *(pa.field(column.name, data_type) for column, data_type in checked),
-        ]
-    )
+    result_schema = window_result_schema(key_fields, schema.field(time), window, checked)
     missed_until = pa.field(MISSED_UNTIL, pa.timestamp("us"))
     position = schema.get_field_index(MISSED_UNTIL)  # rows that were late before: the newer answer counts
     late_schema = schema.append(missed_until) if position < 0 else schema.set(position, missed_until)
@@ -506,7 +500,7 @@ def check_aggregate(step: str, name: str, value: Aggregate, schema: pa.Schema) -
             f"step {step!r}: {name}= needs an aggregate such as jf.count() or jf.mean(...), got {value!r}"
         )
     if value.column is None:
-        return WindowedAggregate(name, value.kind, None), pa.int64()
+        return WindowedAggregate(name, value.kind, None), None
     argument: str | Expression
     if isinstance(value.column, str):
         require_columns(step, [value.column], schema, f"in {name}")
@@ -516,9 +510,33 @@ def check_aggregate(step: str, name: str, value: Aggregate, schema: pa.Schema) -
         value_type = lower_for_step(expression, schema, step, name, "fail").data_type
         argument = pure_column(expression) or expression
     try:
-        return WindowedAggregate(name, value.kind, argument), result_type(value.kind, value_type)
+        result_type(value.kind, value_type)
     except TypeError as error:
         raise JobDefinitionError(f"step {step!r}, column {name!r}: {error} (from {value.column})") from error
+    return WindowedAggregate(name, value.kind, argument), value_type
+
+
+def window_result_schema(
+    keys: Sequence[pa.Field],
+    time: pa.Field,
+    window: Window,
+    aggregates: Sequence[tuple[WindowedAggregate, pa.DataType | None]],
+) -> pa.Schema:
+    """Ask the kernel which columns it will give: it plainly holds keys that came as dictionaries, say."""
+    from jetfast.kernels.windows import WindowTable
+
+    time_name = HIDDEN + "time"
+    arguments = [pa.field(HIDDEN + a.name, value_type) for a, value_type in aggregates if value_type is not None]
+    table = WindowTable(
+        pa.schema([*keys, time.with_name(time_name), *arguments]),
+        [key.name for key in keys],
+        time_name,
+        [(a.name, a.kind.value, None if value_type is None else HIDDEN + a.name) for a, value_type in aggregates],
+        window.size_us,
+        window.slide_us,
+        window.offset_us,
+    )
+    return table.output_schema
 
 
 def check_keys(step: str, keys: pa.Schema) -> None:

@@ -178,3 +178,34 @@ def test_a_pipeline_may_be_submitted_again() -> None:
     pipeline = jf.Pipeline()
     pipeline.read(jf.memory({"a": [1, 2, 3]})).collect()
     assert [run(pipeline).to_arrow().num_rows for _ in range(2)] == [3, 3]
+
+
+def test_every_layout_is_a_key_and_stands_in_expressions() -> None:
+    letters = pa.array(["a", "b", None, "a"])
+    columns = {
+        "dictionary": letters.dictionary_encode(),
+        "large": letters.cast(pa.large_string()),
+        "view": letters.cast(pa.string_view()),
+        "fixed": pa.array([b"a", b"b", None, b"a"], pa.binary(1)),
+        "day": pa.array([1, 2, None, 1], pa.date32()),
+        "unsigned": pa.array([1, 2, None, 1], pa.uint16()),
+        "span": pa.array([1, 2, None, 1], pa.duration("ms")),
+    }
+    fields = [
+        pa.field("t", pa.timestamp("ms"), nullable=False),
+        *(pa.field(name, a.type) for name, a in columns.items()),
+    ]
+    table = pa.table([pa.array([1, 2, 3, 4], pa.timestamp("ms")), *columns.values()], schema=pa.schema(fields))
+    for name, values in columns.items():
+        pipeline = jf.Pipeline()
+        rows = pipeline.read(jf.memory(table)).with_event_time("t")
+        first = values[0].as_py()
+        kept = rows.where((col(name) == values[0].as_py()) | col(name).is_null() | col(name).isin(first))
+        result = kept.group_by(name).window(jf.tumbling("1s")).agg(n=jf.count(), known=jf.count(name))
+        result.collect()
+        kept.with_column("same", jf.coalesce(col(name), first)).collect("rows")
+        job = run(pipeline)
+        found = job.collected("result")
+        assert found.schema == result.schema
+        assert {(row[name], row["n"], row["known"]) for row in found.to_pylist()} == {(first, 2, 2), (None, 1, 0)}, name
+        assert job.collected("rows")["same"].to_pylist() == [first] * 3
