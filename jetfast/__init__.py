@@ -13,8 +13,8 @@
     job = jf.LocalCluster(workers=2).submit(p)
     job.wait()
 
-Names are imported at first use, so that `import jetfast` alone is quick; `jetfast.spark` and
-`jetfast.testing` are imported by name only.
+Names are imported at first use, so that `import jetfast` alone is quick; so are `jetfast.spark` and
+`jetfast.testing`.
 """
 
 from importlib import import_module
@@ -100,6 +100,8 @@ __all__ = [  # noqa: RUF022  # by meaning
 def __getattr__(name: str) -> Any:
     if name == "watermarks":
         value: Any = import_module("jetfast.api.watermarks")
+    elif name in ("spark", "testing"):
+        value = import_module(f"jetfast.{name}")
     elif name in _MODULE_OF:
         value = getattr(import_module(_MODULE_OF[name]), name)
     else:

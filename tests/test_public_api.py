@@ -94,6 +94,11 @@ def test_all_names_what_there_is() -> None:
     assert jf.stddev is jf.stddev_samp
 
 
+def test_parts_that_few_need_are_there_when_asked_for() -> None:
+    names = modules_after("import jetfast as jf; jf.spark.SparkCluster; jf.testing.verify_processor")
+    assert {"jetfast.spark", "jetfast.testing"} <= names
+
+
 def public_members(value: type) -> list[tuple[str, object]]:
     return [(name, member) for name, member in inspect.getmembers(value) if not name.startswith("_")]
 
