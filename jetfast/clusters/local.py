@@ -51,7 +51,8 @@ class LocalCluster:
         pipeline : jetfast.Pipeline
         name : of the job; default: the pipeline's
         guarantee : default NONE; the others need snapshots, which do not run yet: JobDefinitionError
-        memory_limit : bound of queues and arenas of each member, such as "512MB"; state of windows is not in it
+        memory_limit : bytes of rows that may wait in the queues of each member, such as "512MB", and as much again
+            under way between members; each queue may take one batch more. State of windows is not in it
         progress : shown by `job.wait()`: a bar on a terminal, else log lines; False: nothing
         two_stage : aggregate near the source first (True), never (False), or as the planner chooses (None)
         """
@@ -77,7 +78,7 @@ class LocalCluster:
                 memory_limit_bytes=submission.memory_limit_bytes,
             )
         )
-        network = MemoryNetwork(self.members)
+        network = MemoryNetwork(self.members, submission.memory_limit_bytes)
         members = [_LocalMember(index, runner, network, submission.dag) for index in range(self.members)]
         runner.start()
         _running.add(runner)

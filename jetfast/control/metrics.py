@@ -5,13 +5,12 @@
     rows_read            by sources, rejected ones included     rows_written         rows that reached sinks
     late_rows            in no window                           partly_late_rows     missed some windows
     rejected_rows        malformed, or without a time           rows_received        crossed from member to member
-    bytes_sent           by members to members, on sockets      bytes_received       the same, seen from the other end
+    bytes_sent           between members                        bytes_received       the same, seen from the other end
     seconds              since submission, until the end        rows_per_second      rows_read / seconds
     watermark_us         lowest of the sources (None: none yet) peak_rss_bytes       of all processes of members
-    python_share         of busy time spent in Python, if known vertices             {name: {counter: total}}
+    vertices             {name: {counter: total}}
     total_rows           that the sources will give, if known   (None: unknown)
     members              [{member, pid, host, rows_read, rows_received, bytes_sent, bytes_received, ...}]
-
     queued_bytes_peak    in queues of all members               arena_bytes          in use and pooled, all processes
 
 and whatever else `jetfast.engine.metrics` counts for a member, added up.
@@ -26,8 +25,6 @@ _PER_PROCESS = ("peak_rss_bytes", "arena_bytes")
 """Members that share a process report the same figure; it counts once."""
 _CROSSED = ("rows_sent", "rows_received", "bytes_sent", "bytes_received")
 _NO_FIGURES = {"pid", "peers", "job", "execution_id", "member"}
-_SHARES = ("python_share",)
-"""Means, weighted by nothing better than members."""
 
 
 class MemberReport(NamedTuple):
@@ -75,8 +72,6 @@ def _add_totals(merged: dict[str, Any], reports: Collection[MemberReport]) -> No
             for host, pid, value in values:
                 greatest[host, pid] = max(value, greatest.get((host, pid), 0))
             merged[name] = sum(greatest.values())
-        elif name in _SHARES:
-            merged[name] = sum(value for _, _, value in values) / len(values)
         else:
             merged[name] = sum(value for _, _, value in values)
 

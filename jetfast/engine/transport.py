@@ -13,7 +13,7 @@ import pyarrow as pa
 from jetfast.core.batch import Batch
 from jetfast.core.items import Item
 from jetfast.errors import TransportError
-from jetfast.kernels.queues import SpscQueue
+from jetfast.kernels.queues import MemoryBudget, SpscQueue
 
 
 class ChannelId(NamedTuple):
@@ -73,17 +73,19 @@ class _MemoryChannel:
         self.network = network
         self.sender = sender
         self.receiver = receiver
-        self.queue = SpscQueue(capacity)
+        self.queue = SpscQueue(capacity, network.budget)
         self.rows_sent = self.bytes_sent = self.rows_received = self.bytes_received = 0
 
     def offer(self, item: Item) -> bool:
         if self.receiver in self.network.closed:
             raise TransportError(f"member {self.receiver} has left: it takes nothing more from member {self.sender}")
-        if not self.queue.offer(item):
+        if type(item) is not Batch:
+            return self.queue.offer(item)
+        nbytes = item.nbytes
+        if not self.queue.offer(item, nbytes):
             return False
-        if type(item) is Batch:
-            self.rows_sent += item.row_count
-            self.bytes_sent += item.nbytes
+        self.rows_sent += item.row_count
+        self.bytes_sent += nbytes
         return True
 
     def poll(self) -> Item | None:
@@ -100,10 +102,17 @@ class _MemoryChannel:
 
 
 class MemoryNetwork:
-    """Connects members that live in one process. Nothing is copied; bytes are those that the rows take."""
+    """Connects members that live in one process. Nothing is copied; bytes are those that the rows take.
 
-    def __init__(self, member_count: int) -> None:
+    Parameters
+    ----------
+    member_count : members
+    memory_limit : bytes that may be under way between all of them; None: only the number of items is bounded
+    """
+
+    def __init__(self, member_count: int, memory_limit: int | None = None) -> None:
         self.member_count = member_count
+        self.budget = None if memory_limit is None else MemoryBudget(memory_limit)
         self.closed: frozenset[int] = frozenset()
         self._channels: dict[tuple[int, int, ChannelId], _MemoryChannel] = {}
         self._lock = threading.Lock()

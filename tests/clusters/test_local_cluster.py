@@ -87,6 +87,26 @@ def test_memory_stays_below_memory_limit_when_the_sink_is_slow(members: int, wor
     assert metrics["peak_rss_bytes"] > 0
 
 
+def test_memory_between_members_stays_below_memory_limit_when_the_sink_is_slow() -> None:
+    limit, rows = 500_000, 1_000_000
+    sink = GatedSink()
+    pipeline = jf.Pipeline("slow")
+    columns = {"a": pa.int64(), "b": pa.float64(), "c": pa.int64()}
+    pipeline.read(jf.generator(columns, rows=rows, partitions=4), name="numbers").write(sink)
+    job = jf.LocalCluster(members=2, workers=2).submit(pipeline, memory_limit="500kB", progress=False)
+    assert sink.entered.wait(PATIENCE_S)
+    rows_sent, before = 0, -1
+    while rows_sent == 0 or rows_sent > before:
+        with pytest.raises(TimeoutError):
+            job.wait(0.3)
+        before, rows_sent = rows_sent, job.metrics["rows_sent"]
+    under_way = job.metrics["bytes_sent"] - job.metrics["bytes_received"]
+    assert under_way <= limit + 2 * 8192 * 24, "one batch more for each of the two senders"
+    sink.gate.set()
+    job.wait()
+    assert sink.rows == rows
+
+
 @pytest.mark.parametrize("members", [1, 2])
 def test_a_function_that_raises_fails_the_job_and_is_named(members: int) -> None:
     def divide(batch: pa.RecordBatch) -> pa.RecordBatch:

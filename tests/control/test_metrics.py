@@ -67,11 +67,10 @@ def test_what_crosses_between_members_is_told_per_member_and_in_total() -> None:
     assert (metrics["rows_received"], metrics["bytes_sent"], metrics["bytes_received"]) == (6, 90, 120)
 
 
-def test_shares_are_means_and_other_figures_totals() -> None:
-    reports = [report(0, python_share=0.1, queue_bytes_peak=5), report(1, python_share=0.3, queue_bytes_peak=6)]
+def test_other_figures_are_totals() -> None:
+    reports = [report(0, queued_bytes_peak=5), report(1, queued_bytes_peak=6)]
     metrics = merge_metrics(reports, [], [], 1.0)
-    assert metrics["python_share"] == 0.2
-    assert metrics["queue_bytes_peak"] == 11
+    assert metrics["queued_bytes_peak"] == 11
 
 
 @settings(max_examples=50, deadline=None)
