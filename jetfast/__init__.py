@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jetfast.connectors.generator import generator
     from jetfast.connectors.memory import memory
     from jetfast.control.job import Job
+    from jetfast.control.job_state import JobStatus
     from jetfast.core.aggregate import (
         avg,
         count,
@@ -58,6 +59,7 @@ _MODULE_OF = {
     "Expression": "jetfast.api.expressions",
     "Guarantee": "jetfast.core.guarantee",
     "Job": "jetfast.control.job",
+    "JobStatus": "jetfast.control.job_state",
     "LocalCluster": "jetfast.clusters.local",
     "Pipeline": "jetfast.api.pipeline",
     "Stage": "jetfast.api.stage",
@@ -93,7 +95,7 @@ __all__ = [  # noqa: RUF022  # by meaning
     "variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop",
     "tumbling", "sliding", "watermarks",
     "files", "memory", "generator", "console", "collect",
-    "LocalCluster", "Job", "Guarantee", "errors", "assign_partitions", "__version__",
+    "LocalCluster", "Job", "JobStatus", "Guarantee", "errors", "assign_partitions", "__version__",
 ]  # fmt: skip
 
 

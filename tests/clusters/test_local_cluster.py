@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 import jetfast as jf
-from jetfast.control.job_state import JobStatus
 from jetfast.core.batch import Batch
 from jetfast.core.processor import ProcessorContext
 from jetfast.errors import JobCancelledError, JobFailedError
@@ -130,24 +129,24 @@ def test_a_function_that_raises_fails_the_job_and_is_named(members: int) -> None
     ):
         assert part in text
     assert "divide" in str(caught.value.__cause__), "the traceback of the member shows the user's function"
-    assert job.status is JobStatus.FAILED
+    assert job.status is jf.JobStatus.FAILED
     assert job_threads() == []
 
 
 def test_an_endless_job_is_cancelled_and_leaves_no_thread() -> None:
     job = jf.LocalCluster(members=2, workers=2).submit(endless(), progress=False)
-    assert job.status is not JobStatus.COMPLETED
+    assert job.status is not jf.JobStatus.COMPLETED
     job.cancel()
     with pytest.raises(JobCancelledError):
         job.wait()
-    assert job.status is JobStatus.FAILED
+    assert job.status is jf.JobStatus.FAILED
     assert job_threads() == []
 
 
 def test_a_job_can_be_cancelled_at_any_moment() -> None:
     for _ in range(10):
         job = jf.LocalCluster(members=2, workers=1).submit(endless(), progress=False)
-        while job.status is JobStatus.NOT_RUNNING:
+        while job.status is jf.JobStatus.NOT_RUNNING:
             pass
         job.cancel()
         with pytest.raises(JobCancelledError):
@@ -170,12 +169,11 @@ PROGRAM = """
 import sys, threading
 import pyarrow as pa
 import jetfast as jf
-from jetfast.control.job_state import JobStatus
 
 pipeline = jf.Pipeline("endless")
 pipeline.read(jf.generator({"x": pa.int64()}), name="numbers").where(jf.col("x") < 0).collect()
 job = jf.LocalCluster(members=2, workers=2).submit(pipeline, progress=False)
-while job.status is not JobStatus.RUNNING:
+while job.status is not jf.JobStatus.RUNNING:
     pass
 wait = job._runner.wait
 
