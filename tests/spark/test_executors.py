@@ -85,7 +85,7 @@ def test_a_killed_worker_is_not_started_again_by_spark_within_the_job(session: A
     os.kill(killed, signal.SIGKILL)
     with pytest.raises(MemberLostError, match=rf"member 0 \(pid {killed} on .*\) is lost"):
         job.wait()
-    assert list(session.sparkContext.statusTracker().getActiveJobsIds()) == []
+    until(lambda: not list(session.sparkContext.statusTracker().getActiveJobsIds()))
     assert cluster.submit(Exchange(), progress=False).to_arrow().num_rows == ROWS
 
 
