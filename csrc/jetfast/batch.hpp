@@ -173,7 +173,8 @@ inline Rows slice_rows(const Rows& rows, int64_t start, int64_t row_count) {
   return result;
 }
 
-// Bytes that the rows of a column take (a dictionary is counted whole; opaque columns count 0, ask Arrow).
+// Bytes that the rows of a column take (opaque columns count 0, ask Arrow). Of a dictionary with more values than there are
+// rows only the rows' share is counted: many slices may hold it, and no more than that is ever sent.
 inline int64_t column_bytes(const ColumnView& view) {
   int64_t bytes = view.validity ? bitmap_bytes(view.row_count) : 0;
   switch (view.layout) {
@@ -181,7 +182,15 @@ inline int64_t column_bytes(const ColumnView& view) {
     case Layout::opaque: break;
     case Layout::bits: bytes += bitmap_bytes(view.row_count); break;
     case Layout::fixed: bytes += view.row_count * view.width; break;
-    case Layout::dictionary: bytes += view.row_count * view.width + column_bytes(*view.dictionary); break;
+    case Layout::dictionary: {
+      const int64_t values = view.dictionary->row_count;
+      const int64_t value_bytes = view.row_count == 0 ? 0 : column_bytes(*view.dictionary);
+      bytes += view.row_count * view.width;
+      bytes += values <= view.row_count ? value_bytes : static_cast<int64_t>(static_cast<double>(value_bytes) *
+                                                                             static_cast<double>(view.row_count) /
+                                                                             static_cast<double>(values));
+      break;
+    }
     case Layout::offsets32:
     case Layout::offsets64:
       if (view.row_count > 0)

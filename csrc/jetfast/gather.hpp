@@ -56,16 +56,28 @@ inline void gather_fixed(const void* source, int64_t width, const int32_t* rows,
   }
 }
 
+// Bytes beyond its own that the target of gather_strings has room for.
+constexpr int32_t kGatherSlack = 16;
+
 template <typename Offset>
 inline void gather_strings(const ColumnView& source, const int32_t* rows, Column& result) {
   const auto* from = static_cast<const Offset*>(source.offsets);
   Offset* offsets = result.mutable_offsets<Offset>();
   uint8_t* bytes = result.mutable_bytes();
+  if (result.view.row_count == 0) {
+    offsets[0] = 0;
+    return;
+  }
+  // Short values are copied as 16 bytes, whatever their length, where source and target have that many.
+  const Offset last_wide = from[source.row_count] - kGatherSlack;
   Offset position = 0;
   for (int64_t i = 0; i < result.view.row_count; ++i) {
     const Offset begin = from[rows[i]], length = from[rows[i] + 1] - begin;
     offsets[i] = position;
-    if (length > 0) std::memcpy(bytes + position, source.bytes + begin, static_cast<size_t>(length));
+    if (length <= kGatherSlack && begin <= last_wide)
+      std::memcpy(bytes + position, source.bytes + begin, kGatherSlack);
+    else if (length > 0)
+      std::memcpy(bytes + position, source.bytes + begin, static_cast<size_t>(length));
     position += length;
   }
   offsets[result.view.row_count] = position;
@@ -80,7 +92,7 @@ inline Column take_column(Arena& arena, const Column& column, const int32_t* row
   if (is_string_layout(source.layout)) {
     int64_t byte_count = 0;
     for (int64_t i = 0; i < count; ++i) byte_count += offset_at(source, rows[i] + 1) - offset_at(source, rows[i]);
-    result = allocate_strings(arena, type_of(source), count, byte_count, with_validity);
+    result = allocate_strings(arena, type_of(source), count, byte_count + kGatherSlack, with_validity);
     if (source.layout == Layout::offsets64) gather_strings<int64_t>(source, rows, result);
     else gather_strings<int32_t>(source, rows, result);
   } else {

@@ -234,7 +234,7 @@ cdef class Batch:
 
     @property
     def nbytes(self):
-        """Bytes that these rows take: slices by their rows, dictionaries whole."""
+        """Bytes that these rows take: slices by their rows, dictionaries by the share of the rows."""
         cdef int64_t total = 0
         cdef Column* column
         cdef size_t index

@@ -248,6 +248,9 @@ def test_nbytes_counts_the_rows_of_a_slice() -> None:
     batch = Batch.from_arrow(batch_of(a=pa.array(range(1000)), b=pa.array(["four"] * 1000)))
     assert batch.nbytes == 8000 + 4 * 1001 + 4000
     assert batch.slice(10, 10).nbytes == 80 + 4 * 11 + 40
+    dictionary = Batch.from_arrow(batch_of(a=pa.array([f"{i:04}" for i in range(1000)]).dictionary_encode()))
+    assert dictionary.nbytes == 4000 + 4 * 1001 + 4000
+    assert dictionary.slice(0, 10).nbytes == 40 + (4 * 1001 + 4000) // 100
     nested = Batch.from_arrow(batch_of(a=pa.array([[1, 2]] * 100)))
     assert 1600 <= nested.nbytes <= 2200
     assert nested.slice(0, 10).nbytes < 300
