@@ -7,7 +7,7 @@ those of the lowest priority number that is not done yet are read.
 What `poll` returns, in the order in which the processor must see it:
 
     Batch                rows; `ordinal` says from which edge
-    int                  a coalesced watermark (microseconds)
+    Watermark            coalesced over all inputs
     IDLE, ACTIVE         all inputs have turned idle; one woke
     EdgeDone(ordinal)    the edge is exhausted; comes before a watermark that its end sets free, because what the
     processor
@@ -32,7 +32,7 @@ class EdgeDone(NamedTuple):
     ordinal: int
 
 
-Event = Batch | int | Signal | EdgeDone
+Event = Batch | Watermark | Signal | EdgeDone
 
 
 class InboundQueue:
@@ -130,7 +130,7 @@ class Inbound:
         if events:
             return events.popleft()
         readable = self.readable
-        if len(readable) == 1:  # as below, without a turn to take
+        while len(readable) == 1:  # as below, without turns to take
             queue = readable[0]
             item = queue.poll()
             if item is None:
@@ -139,7 +139,9 @@ class Inbound:
                 self.ordinal = queue.ordinal
                 return item
             event = self.take(queue, item)
-            return self.poll() if event is None else event
+            if event is not None:
+                return event
+            readable = self.readable
         cursor = self.cursor
         misses = 0
         while misses < len(readable):
@@ -165,7 +167,19 @@ class Inbound:
 
     def take(self, queue: InboundQueue, item: Any) -> Any:
         """Take in a control item, or rows of a queue that was idle; the first event that this gives, or None."""
-        if type(item) is Batch:
+        if type(item) is Watermark:
+            queue.idle = False
+            edge = queue.edge
+            try:
+                forwarded = edge.coalescer.observe_watermark(queue.index_in_edge, item.value)
+            except ValueError as error:
+                raise self.broken(queue, error) from error
+            if not forwarded:
+                return None
+            if self.single_edge and forwarded[0] == item.value:  # the usual case: it passes as it is
+                return item
+            self.forward(edge, forwarded)
+        elif type(item) is Batch:
             self.ordinal = queue.ordinal
             self.wake(queue)
             self.events.append(item)
@@ -183,10 +197,7 @@ class Inbound:
         edge = queue.edge
         coalescer = edge.coalescer
         try:
-            if type(item) is Watermark:
-                queue.idle = False
-                self.forward(edge, coalescer.observe_watermark(queue.index_in_edge, item.value))
-            elif item is DONE:
+            if item is DONE:
                 self.take_done(queue)
             elif item is IDLE:
                 queue.idle = True
@@ -197,25 +208,30 @@ class Inbound:
             else:
                 raise ValueError(f"expected rows or a control item, got {type(item).__name__}")
         except ValueError as error:
-            raise ProtocolError(
-                f"step {self.vertex!r}, inbound edge {queue.ordinal}, from {queue.upstream}: {error}"
-            ) from error
+            raise self.broken(queue, error) from error
+
+    def broken(self, queue: InboundQueue, error: ValueError) -> ProtocolError:
+        """The error that names the queue on which something came that must not come."""
+        return ProtocolError(f"step {self.vertex!r}, inbound edge {queue.ordinal}, from {queue.upstream}: {error}")
 
     def forward(self, edge: InboundEdge, forwarded: tuple[int | Signal, ...]) -> None:
         """Hand what an edge forwards to the second level."""
-        if not forwarded:
-            return
         if self.single_edge:
-            self.events.extend(forwarded)
+            self.leave(forwarded)
             return
         for item in forwarded:
             if item is IDLE:
-                self.events.extend(self.coalescer.observe_idle(edge.position))
+                self.leave(self.coalescer.observe_idle(edge.position))
             elif item is ACTIVE:
-                self.events.extend(self.coalescer.observe_active(edge.position))
+                self.leave(self.coalescer.observe_active(edge.position))
             else:
                 assert isinstance(item, int)
-                self.events.extend(self.coalescer.observe_watermark(edge.position, item))
+                self.leave(self.coalescer.observe_watermark(edge.position, item))
+
+    def leave(self, forwarded: tuple[int | Signal, ...]) -> None:
+        """Make events of what the last coalescer forwards."""
+        for item in forwarded:
+            self.events.append(Watermark(item) if type(item) is int else item)
 
     def take_done(self, queue: InboundQueue) -> None:
         """A queue has ended; perhaps its edge with it, and all input."""
@@ -232,7 +248,7 @@ class Inbound:
     def finish_edge(self, edge: InboundEdge) -> None:
         """An edge has ended: it holds no watermark back any more, and edges of lower priority may be read."""
         if not self.single_edge:
-            self.events.extend(self.coalescer.observe_done(edge.position))
+            self.leave(self.coalescer.observe_done(edge.position))
         self.live_edges -= 1
         if self.live_edges == 0:
             self.events.append(DONE)

@@ -46,10 +46,11 @@ class OutboundEdge:
 
     def broadcast(self, item: ControlItem) -> bool:
         """Send a control item to every queue. False: call `resume` until it gives True."""
+        remaining = self.remaining
         for offer in self.offers:
             if not offer(item, 0):
-                self.remaining.append((offer, item, 0))
-        return self.all_sent()
+                remaining.append((offer, item, 0))
+        return self.all_sent() if remaining else True
 
     def all_sent(self) -> bool:
         """True if nothing remains; else the edge is blocked."""
@@ -140,7 +141,7 @@ class PartitionedEdge(OutboundEdge):
                 nbytes = part.nbytes if measured else 0
                 if not offer(part, nbytes):
                     remaining.append((offer, part, nbytes))
-        return self.all_sent()
+        return self.all_sent() if remaining else True
 
 
 class BroadcastEdge(OutboundEdge):
@@ -189,7 +190,7 @@ class FanoutEdge(OutboundEdge):
 class Outbox:
     """All outbound edges of one processor, by output port."""
 
-    __slots__ = ("blocked", "edges", "main", "ports", "send")
+    __slots__ = ("blocked", "broadcast", "edges", "main", "ports", "send")
 
     def __init__(self, edges: Sequence[tuple[int, OutboundEdge]]) -> None:
         """`edges`: (output port, edge)."""
@@ -202,6 +203,10 @@ class Outbox:
             edge.blocked = self.blocked
         self.send: Callable[[Batch], bool] = self.main[0].send if len(self.main) == 1 else self.send_to_all
         """Sends rows to the main port. False: call `resume` until it gives True."""
+        self.broadcast: Callable[[ControlItem], bool] = (
+            self.edges[0].broadcast if len(self.edges) == 1 else self.broadcast_to_all
+        )
+        """Sends a control item to every queue of every edge. False: call `resume` until it gives True."""
 
     def send_to_all(self, batch: Batch) -> bool:
         for edge in self.main:
@@ -214,8 +219,7 @@ class Outbox:
             edge.send(batch)
         return not self.blocked
 
-    def broadcast(self, item: ControlItem) -> bool:
-        """Send a control item to every queue of every edge."""
+    def broadcast_to_all(self, item: ControlItem) -> bool:
         for edge in self.edges:
             edge.broadcast(item)
         return not self.blocked

@@ -242,6 +242,10 @@ class ProcessorTasklet:
             return True
         if not output:
             return False
+        if type(output) is list or type(output) is tuple:
+            self.output = iter(output)
+            self.busy = True
+            return True
         # A generator tells only when it is pulled whether it has anything: an empty one must not keep the worker awake.
         output = iter(output)
         for first in output:
@@ -285,10 +289,13 @@ class ProcessorTasklet:
         self.batch = None
         processor = self.processor
         output: Iterable[Any] | None = None
-        if type(event) is int:
-            output = processor.process_watermark(event)
+        if type(event) is Watermark:
+            output = processor.process_watermark(event.value)
             if processor.forwards_watermark:
-                self.follow = Watermark(event)
+                self.follow = event
+                if output == ():
+                    self.send_follow()
+                    return
         elif event is IDLE:
             output = processor.process_idle()
             self.follow = IDLE
