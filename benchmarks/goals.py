@@ -263,7 +263,7 @@ def sliding(goal: int, key_count: int, gates: dict[str, tuple[float, float]], op
     watermarks = watermarks_of(everything)
     warm = warm_rows // BATCH_ROWS
     events = everything[warm_rows:]
-    case = f"{key_count} keys uniform, sliding 10 s by 100 ms"
+    case = f"{key_count} keys, 10 s by 100 ms"
 
     results: list[pa.RecordBatch] = []
     SlidingRun().feed(batches, watermarks, keep=results)
@@ -361,7 +361,7 @@ def goal_8(options: Options) -> Iterator[Entry]:
 
     costs = side_by_side(lambda: measure(lambda: submit(CountingSink()).wait()), {"kernels": kernels}, options.repeats)
     yield entry(
-        8, "pipeline-vs-kernels", f"{key_count} keys uniform, sliding 10 s by 100 ms, 8192 rows a batch", "kernels",
+        8, "pipeline-vs-kernels", f"{key_count} keys, 10 s by 100 ms", "kernels",
         costs["jetfast"], costs["kernels"], rows, equal, 0.7, 0.9,
     )  # fmt: skip
 

@@ -5,6 +5,8 @@ from collections import defaultdict
 import polars as pl
 import pytest
 
+import jetfast as jf
+from docs.examples.flights import __main__ as demo
 from docs.examples.flights import check, data
 
 LAG_US = 2 * check.HOUR_US
@@ -75,6 +77,15 @@ def flights() -> pl.DataFrame:
 
 
 @pytest.fixture(scope="module")
+def engine_run(flights, tmp_path_factory) -> tuple[demo.Run, check.Result]:
+    """The demo's own run on a LocalCluster of two members, its checks included."""
+    directory = tmp_path_factory.mktemp("demo")
+    data.write_streams(flights, directory / "streams")
+    cluster = jf.LocalCluster(members=2, workers=1)
+    return demo.run(cluster, "local", demo.WHOLE_LAG, flights, directory / "streams", directory / "out")
+
+
+@pytest.fixture(scope="module")
 def result(flights) -> check.Result:
     return run_slowly(flights)
 
@@ -94,8 +105,26 @@ def test_the_checks_accept_a_true_result(flights, result):
     assert classes.on_time + classes.partly_late + classes.late + classes.rejected == len(flights)
 
 
+def test_the_pipeline_equals_the_reference_and_the_slow_engine(flights, engine_run):
+    run, result = engine_run
+    assert (run.rows, run.classes.on_time) == (len(flights), len(flights))
+    slow = run_slowly(flights, 24 * check.HOUR_US)
+    columns = [*check.KEYS, *check.VALUES]
+    assert result.windows.select(columns).sort(check.KEYS).equals(slow.windows.select(columns).sort(check.KEYS))
+
+
 @pytest.mark.parametrize("column", [*check.KEYS, *check.VALUES])
-def test_one_changed_cell_fails_the_check(flights, result, column):
+def test_one_changed_cell_of_a_run_fails_the_check(flights, engine_run, column):
+    _, result = engine_run
+    assert_one_changed_cell_is_found(flights, result, column)
+
+
+@pytest.mark.parametrize("column", [*check.KEYS, *check.VALUES])
+def test_one_changed_cell_beside_late_rows_fails_the_check(flights, result, column):
+    assert_one_changed_cell_is_found(flights, result, column)
+
+
+def assert_one_changed_cell_is_found(flights, result, column):
     windows = result.windows
     value = windows[1234, column]
     if windows.schema[column] == pl.String:

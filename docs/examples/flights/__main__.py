@@ -98,6 +98,7 @@ def spark_cluster() -> Any:
     from jetfast.spark import SparkCluster
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of the name of the host
     session = (
         SparkSession.builder.master("local[4]")
         .appName("jetfast demo")
@@ -118,6 +119,8 @@ def main() -> int:
     arguments = parser.parse_args()
     output: Path = arguments.output.absolute()
     console = Console()
+    if not console.is_terminal:
+        console.width = 130
 
     flights = read_flights()
     streams = output / "streams"

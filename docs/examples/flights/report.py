@@ -34,7 +34,9 @@ class Run:
 
 
 def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    return Table(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1)
+    )
 
 
 def worst_days(windows: pl.DataFrame, airlines: dict[str, str], count: int = 8) -> Table:
