@@ -19,6 +19,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import pyarrow as pa
 
 from benchmarks.goals import GOALS, Entry, Options, as_dict
+from jetfast import __version__
 
 
 def machine() -> dict[str, object]:
@@ -27,12 +28,12 @@ def machine() -> dict[str, object]:
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo") as file:
             model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
-    names = ["jetfast", "pyarrow", "numpy", "polars", "duckdb"]
+    names = ["pyarrow", "numpy", "polars", "duckdb"]
     return {
         "cpu": model,
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in names},
+        "versions": {"jetfast": __version__} | {name: importlib.metadata.version(name) for name in names},
     }
 
 

@@ -12,6 +12,16 @@ AGGREGATE_KINDS: tuple[str, ...]
 
 def aggregate_result_type(kind: str, value_type: pa.DataType | None) -> pa.DataType: ...  # Spark's rules; TypeError
 
+class TableLayout:
+    """The definition that both tables share; they make it."""
+
+    schema: pa.Schema
+    key_schema: pa.Schema
+    output_schema: pa.Schema
+    partial_schema: pa.Schema
+    late_schema: pa.Schema
+    aggregate_names: list[tuple[str, str, str | None]]
+
 class WindowTable:
     """Aggregates per key and window. One processor's state; single-threaded.
 
