@@ -6,12 +6,14 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetfast.kernels.columns import Batch
-from jetfast.kernels.windows import WindowTable
+from jetfast.kernels.partitioning import assign_partitions
+from jetfast.kernels.windows import FrameTable, WindowTable
 from jetfast.types import MAX_TIME, MIN_TIME
 from tests.kernels.reference_windows import ReferenceWindows, canonical
 
@@ -198,3 +200,151 @@ def test_windows_equal_the_slow_twin(window: Any, keys: list[str], script: Any, 
         check_counters(table, slow)
     memory = table.memory()
     assert memory["keys"] == memory["frames"] == 0
+
+
+def split_by_owner(rows: Sequence[Row], keys: list[str], owners: int) -> list[list[Row]]:
+    """Rows by the table that owns the partition of their key, as the engine routes them."""
+    if not keys:
+        return [list(rows), *([] for _ in range(owners - 1))]
+    arrow = to_batch(rows).to_arrow()
+    partitions = assign_partitions([arrow.column(key) for key in keys], 271)
+    return [
+        [row for row, partition in zip(rows, partitions, strict=True) if partition % owners == owner]
+        for owner in range(owners)
+    ]
+
+
+def owned_by(owner: int, owners: int) -> Any:
+    return np.arange(owner, 271, owners, dtype=np.int32)
+
+
+def restore_all(
+    tables: Sequence[WindowTable], state: list[tuple[int, str, pa.RecordBatch]], backwards: bool = False
+) -> None:
+    """Give each piece of state to the table that owns its partition."""
+    for partition, kind, saved in reversed(state) if backwards else state:
+        stream = pa.ipc.open_stream(stream_of(saved))  # state crosses a process
+        for rows in stream:
+            tables[partition % len(tables)].restore(partition, kind, rows)
+    for table in tables:
+        table.finish_restore()
+
+
+def stream_of(batch: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    window=windows, keys=key_columns, script=steps, owner_counts=st.lists(st.integers(1, 3), min_size=1, max_size=13)
+)
+def test_a_save_and_restore_at_every_pause_changes_nothing(
+    window: Any, keys: list[str], script: Any, owner_counts: Any
+) -> None:
+    """Before each step the state moves to another number of tables."""
+    slow = reference(window, keys)
+    tables = [make_table(window, keys, partitions=owned_by(0, 1))]
+    for number, step in enumerate(watermarks(script)):
+        owners = owner_counts[number % len(owner_counts)]
+        state = [piece for table in tables for piece in table.save()]
+        tables = [make_table(window, keys, partitions=owned_by(owner, owners)) for owner in range(owners)]
+        restore_all(tables, state, backwards=number % 2 == 1)
+        if isinstance(step, int):
+            found = {}
+            for table in tables:
+                table.advance(step)
+                found.update(drain(table, keys))
+            check_results(found, slow.advance(step), AGGREGATES)
+        else:
+            slow.accumulate(step)
+            for table, part in zip(tables, split_by_owner(step, keys, owners), strict=True):
+                if part:
+                    table.accumulate(to_batch(part))
+        totals = [sum(getattr(table, name) for table in tables) for name in ("rows", "late_rows", "partly_late_rows")]
+        assert totals == [slow.rows, slow.late_rows, slow.partly_late_rows]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    window=windows, keys=key_columns, script=steps, watermark_lags=st.lists(st.integers(0, 30), min_size=2, max_size=2)
+)
+def test_each_partition_is_treated_by_its_own_bound(
+    window: Any, keys: list[str], script: Any, watermark_lags: Any
+) -> None:
+    """Two tables whose watermarks differ are restored into one; its watermark starts below both."""
+    slow = [reference(window, keys) for _ in range(2)]
+    tables = [make_table(window, keys, partitions=owned_by(owner, 2)) for owner in range(2)]
+    half = len(script) // 2
+    for step in watermarks(script[:half])[:-1]:
+        if isinstance(step, int):
+            for owner, table in enumerate(tables):
+                table.advance(step + watermark_lags[owner] * half)
+                check_results(drain(table, keys), slow[owner].advance(step + watermark_lags[owner] * half), AGGREGATES)
+        else:
+            for owner, part in enumerate(split_by_owner(step, keys, 2)):
+                slow[owner].accumulate(part)
+                if part:
+                    tables[owner].accumulate(to_batch(part))
+    one = make_table(window, keys)
+    restore_all([one], [piece for table in tables for piece in table.save()])
+    for step in watermarks(script[half:]):
+        if isinstance(step, int):
+            one.advance(step)
+            wanted: dict[tuple[Any, ...], Row] = {}
+            for twin in slow:
+                wanted.update(twin.advance(max(step, twin.watermark)))
+            found = drain(one, keys)
+            # Windows between the new watermark and a restored one belong to the future: the twin has given them already.
+            check_results(found, wanted, AGGREGATES)
+        else:
+            missed = 0
+            for owner, part in enumerate(split_by_owner(step, keys, 2)):
+                missed += len(slow[owner].accumulate(part))
+            late = one.accumulate(to_batch(step), collect_late=True)
+            assert (len(late) if late else 0) == missed
+    for name in ("rows", "late_rows", "partly_late_rows", "rejected_rows"):
+        assert getattr(one, name) == sum(getattr(twin, name) for twin in slow)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    window=windows,
+    keys=key_columns,
+    script=steps,
+    stages=st.integers(1, 3),
+    flushes=st.lists(st.booleans(), min_size=1, max_size=4),
+)
+def test_two_stages_equal_one(window: Any, keys: list[str], script: Any, stages: int, flushes: Any) -> None:
+    """First stages flush at watermarks and now and then in between; what the second stage calls late is counted in rows."""
+    slow = reference(window, keys)
+    first = [FrameTable(SCHEMA, keys, "t", AGGREGATES, *window) for _ in range(stages)]
+    second = make_table(window, keys)
+    assert all(table.partial_schema == second.partial_schema for table in first)
+
+    def take(table: FrameTable) -> None:
+        while (partials := table.take_partials(5)) is not None:
+            assert 0 < partials.row_count <= 5
+            second.accumulate_partials(partials)
+
+    for number, step in enumerate(watermarks(script)):
+        if isinstance(step, int):
+            for table in first:
+                table.advance(step)
+                take(table)
+                # Rows ahead of the watermark stay in the first stage; late ones must not, or they would be judged later.
+                table.flush()
+                take(table)
+            second.advance(step)
+            check_results(drain(second, keys), slow.advance(step), AGGREGATES)
+        else:
+            slow.accumulate(step)
+            first[number % stages].accumulate(to_batch(step))
+            if flushes[number % len(flushes)]:
+                first[number % stages].flush()
+                take(first[number % stages])
+    assert second.rows + sum(table.rejected_rows for table in first) == slow.rows == sum(table.rows for table in first)
+    assert (second.late_rows, second.partly_late_rows) == (slow.late_rows, slow.partly_late_rows)
+    assert all(table.memory()["keys"] == table.memory()["frames"] == 0 for table in first)
