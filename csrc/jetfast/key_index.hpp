@@ -215,7 +215,10 @@ class WordTable {
     find_plain(words, count, slots, pool);
   }
 
-  void erase(uint64_t word) {
+  uint64_t word_of(uint32_t slot) const { return word_of_slot_[slot]; }
+
+  void erase(uint32_t slot) {
+    const uint64_t word = word_of_slot_[slot];
     if (word == kEmpty || word == kDeleted) {
       special_[word == kDeleted] = kNoSlot;
       return;
@@ -241,7 +244,8 @@ class WordTable {
   }
 
   int64_t bytes() const {
-    return static_cast<int64_t>(buckets_.capacity() * sizeof(Bucket) + slots_.capacity() * sizeof(uint32_t));
+    return static_cast<int64_t>(buckets_.capacity() * sizeof(Bucket) + slots_.capacity() * sizeof(uint32_t) +
+                                word_of_slot_.capacity() * sizeof(uint64_t));
   }
 
  private:
@@ -321,7 +325,14 @@ class WordTable {
 
   uint32_t find_or_insert_special(uint64_t word, SlotPool& pool) {
     uint32_t& slot = special_[word == kDeleted];
-    if (slot == kNoSlot) slot = pool.take();
+    if (slot == kNoSlot) slot = take_slot(word, pool);
+    return slot;
+  }
+
+  uint32_t take_slot(uint64_t word, SlotPool& pool) {
+    const uint32_t slot = pool.take();
+    if (slot >= word_of_slot_.size()) word_of_slot_.resize(static_cast<size_t>(slot) + 1);
+    word_of_slot_[slot] = word;
     return slot;
   }
 
@@ -329,7 +340,7 @@ class WordTable {
     if (word == kEmpty || word == kDeleted) return find_or_insert_special(word, pool);
     if (used_ + 1 > static_cast<int64_t>(buckets_.size()) * kFill)
       resize(live_ + 1 > static_cast<int64_t>(buckets_.size()) * kFill / 2 ? buckets_.size() * 2 : buckets_.size());
-    const uint32_t slot = pool.take();
+    const uint32_t slot = take_slot(word, pool);
     place(word, slot);
     ++used_;
     ++live_;
@@ -369,6 +380,7 @@ class WordTable {
   int64_t live_ = 0;  // keys in cells
   int64_t used_ = 0;  // cells that are not empty: live and deleted ones
   uint32_t special_[2] = {kNoSlot, kNoSlot};  // slots of the keys kEmpty and kDeleted
+  std::vector<uint64_t> word_of_slot_;
 };
 
 // ---- keys of many bytes -------------------------------------------------------------------------------------------------------
@@ -520,7 +532,7 @@ class KeyIndex {
   int64_t live() const { return pool_.live(); }
   int64_t bytes() const {
     int64_t bytes = pool_.bytes();
-    if (one_word_) bytes += words_.bytes() + static_cast<int64_t>(word_of_slot_.capacity() * sizeof(uint64_t));
+    if (one_word_) bytes += words_.bytes();
     else if (!types_.empty()) bytes += bytes_.bytes();
     return bytes;
   }
@@ -549,7 +561,7 @@ class KeyIndex {
     if (slot == null_slot_) {
       null_slot_ = kNoSlot;
     } else if (one_word_) {
-      words_.erase(word_of_slot_[slot]);
+      words_.erase(slot);
     } else {
       bytes_.erase(slot);
     }
@@ -606,8 +618,6 @@ class KeyIndex {
       words = words_scratch_.data();
     }
     words_.find_or_insert(words, count, slots, pool_, simd_);
-    if (pool_.limit() > word_of_slot_.size()) word_of_slot_.resize(pool_.limit());
-    for (int64_t i = 0; i < count; ++i) word_of_slot_[slots[i]] = words[i];
   }
 
   static void load_words(const ColumnView& view, const int32_t* rows, int64_t count, uint64_t* words) {
@@ -633,10 +643,7 @@ class KeyIndex {
   }
 
   uint32_t null_slot() {
-    if (null_slot_ == kNoSlot) {
-      null_slot_ = pool_.take();
-      if (one_word_ && null_slot_ >= word_of_slot_.size()) word_of_slot_.resize(static_cast<size_t>(null_slot_) + 1);
-    }
+    if (null_slot_ == kNoSlot) null_slot_ = pool_.take();
     return null_slot_;
   }
 
@@ -646,14 +653,14 @@ class KeyIndex {
       for (int64_t i = 0; i < count; ++i) has_null |= slots[i] == null_slot_;
     const ColumnView& type = types_[0];
     Column column = allocate_fixed(arena, type, count, has_null);
-    const uint64_t* words = word_of_slot_.data();
+    const auto word_of = [&](int64_t i) { return slots[i] == null_slot_ ? 0 : words_.word_of(slots[i]); };
     const auto write = [&](auto* values) {
       using Word = std::remove_pointer_t<decltype(values)>;
-      for (int64_t i = 0; i < count; ++i) values[i] = static_cast<Word>(words[slots[i]]);
+      for (int64_t i = 0; i < count; ++i) values[i] = static_cast<Word>(word_of(i));
     };
     if (type.layout == Layout::bits) {
       auto* bits = column.mutable_values<uint8_t>();
-      for (int64_t i = 0; i < count; ++i) set_bit_to(bits, i, words[slots[i]] & 1);
+      for (int64_t i = 0; i < count; ++i) set_bit_to(bits, i, word_of(i) & 1);
     } else {
       switch (type.width) {
         case 1: write(column.mutable_values<uint8_t>()); break;
@@ -870,7 +877,6 @@ class KeyIndex {
   WordTable words_;
   BytesTable bytes_;
   uint32_t null_slot_ = kNoSlot;  // of NULL (one word), or of the global key
-  std::vector<uint64_t> word_of_slot_;
 
   // scratch, kept between batches
   std::vector<uint64_t> words_scratch_, hashes_;
