@@ -106,7 +106,13 @@ def new_execution_id() -> int:
 class Runner:
     """Runs one execution. Call `start`, then `register` for each member; `wait` returns when all has ended."""
 
-    def __init__(self, plan: ExecutionPlan, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        ending_warning_s: float = ENDING_WARNING_S,
+    ) -> None:
         self.plan = plan
         self.members: dict[int, MemberView] = {}
         self.delivered: dict[str, list[pa.RecordBatch]] = {}
@@ -118,6 +124,7 @@ class Runner:
         never registered included. Set before `start`."""
         self._state = JobState(plan.member_count)
         self._clock = clock
+        self._ending_warning_s = ending_warning_s
         self._started_s = clock()
         self._ended_s: float | None = None
         self._queue: queue.SimpleQueue[Event | _Registration] = queue.SimpleQueue()
@@ -197,7 +204,7 @@ class Runner:
         while not self._ended.is_set():
             ending = self._state.status is JobStatus.COMPLETING
             try:
-                event = self._queue.get(timeout=ENDING_WARNING_S if ending else None)
+                event = self._queue.get(timeout=self._ending_warning_s if ending else None)
             except queue.Empty:
                 logger.warning("job %s: still waiting for member(s) %s to stop", self.plan.job, self._state.waiting_for)
                 continue

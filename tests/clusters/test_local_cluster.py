@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 import jetfast as jf
+from jetfast.connectors.memory import CRASH
 from jetfast.core.batch import Batch
 from jetfast.core.processor import ProcessorContext
-from jetfast.errors import JobCancelledError, JobFailedError
+from jetfast.errors import JobCancelledError, JobFailedError, RestartableError
 
 PATIENCE_S = 60.0
 
@@ -130,6 +131,29 @@ def test_a_function_that_raises_fails_the_job_and_is_named(members: int) -> None
         assert part in text
     assert "divide" in str(caught.value.__cause__), "the traceback of the member shows the user's function"
     assert job.status is jf.JobStatus.FAILED
+    assert job_threads() == []
+
+
+def test_a_broken_connection_of_a_source_fails_the_job_with_a_restartable_error() -> None:
+    pipeline = jf.Pipeline("crashing")
+    pipeline.read(jf.memory(partitions={"east": [{"x": [1, 2]}, CRASH, {"x": [3]}]}), name="rows").collect()
+    job = jf.LocalCluster(members=2, workers=1).submit(pipeline, progress=False)
+    with pytest.raises(RestartableError, match="scripted crash at item 1 of partition 'east'"):
+        job.wait()
+    assert job.status is jf.JobStatus.FAILED
+
+
+def test_what_fails_while_members_prepare_fails_the_job() -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no disk")
+
+    sink = GatedSink()
+    sink.open_writer = refuse  # type: ignore[method-assign,assignment]
+    pipeline = jf.Pipeline("refused")
+    pipeline.read(jf.memory({"x": [1]}), name="rows").write(sink)
+    job = jf.LocalCluster(members=2, workers=1).submit(pipeline, progress=False)
+    with pytest.raises(JobFailedError, match=r"step 'gated' failed .*OSError: no disk"):
+        job.wait()
     assert job_threads() == []
 
 

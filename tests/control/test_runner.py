@@ -196,6 +196,19 @@ def test_delivered_rows_are_kept_by_vertex_in_order() -> None:
     assert runner.collected("other") == []
 
 
+def test_a_member_that_does_not_stop_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    runner = Runner(plan(2), ending_warning_s=0.001)
+    deaf = SilentLink(runner, 1)
+    start(runner, Link(runner, 0), deaf)
+    runner.receive(1, messages.Prepared(execution_id=EXECUTION, member=1))
+    runner.cancel()
+    while "still waiting for member(s) [1] to stop" not in caplog.text:
+        assert not runner.wait(0.001)
+    runner.lost(1, MemberLostError("killed"))
+    assert runner.wait(PATIENCE_S)
+    assert isinstance(runner.error, JobCancelledError)
+
+
 def test_seconds_stand_still_after_the_end() -> None:
     now = [10.0]
     runner = Runner(plan(1), clock=lambda: now[0])
