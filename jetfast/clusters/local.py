@@ -10,7 +10,7 @@ from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_s
 from jetfast.control.job import Job
 from jetfast.control.member_agent import MemberAgent
 from jetfast.control.messages import NO_EXECUTION, CoordinatorMessage, Registered, Shutdown
-from jetfast.control.runner import ExecutionPlan, Runner, new_execution_id
+from jetfast.control.runner import ExecutionSettings, Runner, new_execution_id
 from jetfast.control.versions import running_versions
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
@@ -67,7 +67,7 @@ class LocalCluster:
             two_stage=two_stage,
         )
         runner = Runner(
-            ExecutionPlan(
+            ExecutionSettings(
                 job=submission.job,
                 job_id=submission.job_id,
                 execution_id=new_execution_id(),

@@ -61,7 +61,7 @@ class MemberLink(Protocol):
 
 
 @dataclass(frozen=True)
-class ExecutionPlan:
+class ExecutionSettings:
     """What is to be run, and how. `dag` is as `messages.Prepare.dag`."""
 
     job: str
@@ -108,7 +108,7 @@ class Runner:
 
     def __init__(
         self,
-        plan: ExecutionPlan,
+        plan: ExecutionSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
         ending_warning_s: float = ENDING_WARNING_S,

@@ -11,7 +11,7 @@ from typing import Any
 
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job
-from jetfast.control.runner import ExecutionPlan, Runner, new_execution_id
+from jetfast.control.runner import ExecutionSettings, Runner, new_execution_id
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobDefinitionError, ResourcesError
 from jetfast.spark.jobs import SparkJobs
@@ -87,7 +87,7 @@ class SparkCluster:
         _check_driver()
         require_slots(lambda: count_slots(self.spark), self.members, WAIT_S)
         runner = Runner(
-            ExecutionPlan(
+            ExecutionSettings(
                 job=submission.job,
                 job_id=submission.job_id,
                 execution_id=new_execution_id(),

@@ -6,7 +6,7 @@ import pytest
 from jetfast.control import messages
 from jetfast.control.job_state import JobStatus
 from jetfast.control.messages import CoordinatorMessage, Registered, Versions
-from jetfast.control.runner import ExecutionPlan, Runner, new_execution_id
+from jetfast.control.runner import ExecutionSettings, Runner, new_execution_id
 from jetfast.control.versions import running_versions
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import (
@@ -22,8 +22,8 @@ EXECUTION = 7
 PATIENCE_S = 30.0
 
 
-def plan(member_count: int) -> ExecutionPlan:
-    return ExecutionPlan("job", "id", EXECUTION, b"dag", member_count, 1, Guarantee.NONE, 2**20)
+def plan(member_count: int) -> ExecutionSettings:
+    return ExecutionSettings("job", "id", EXECUTION, b"dag", member_count, 1, Guarantee.NONE, 2**20)
 
 
 class Link:
