@@ -122,6 +122,10 @@ class Listener:
         for thread in [*self._threads, *under_way.values()]:
             if thread is not threading.current_thread():
                 thread.join()
+        self.remove_unix_path()
+
+    def remove_unix_path(self) -> None:
+        """Leave nothing in the file system: who dials from now on takes TCP. A killed process cannot tidy up later."""
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 

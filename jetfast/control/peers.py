@@ -74,6 +74,7 @@ class PeerDoor:
             for opened in connected.values():
                 close_socket(opened)
             raise
+        self._listener.remove_unix_path()
         return connected
 
     def cancel(self, execution_id: int) -> None:

@@ -296,6 +296,9 @@ class _Peer:
 
     def _send(self, buffers: list[Buffer]) -> None:
         """Send all buffers, gathered."""
+        if not hasattr(self._socket, "sendmsg"):  # Windows
+            self._socket.sendall(b"".join(buffers))
+            return
         views = deque(memoryview(buffer).cast("B") for buffer in buffers if len(buffer))
         while views:
             sent = self._socket.sendmsg([views[i] for i in range(min(len(views), _BUFFERS_PER_CALL))])

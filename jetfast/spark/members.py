@@ -21,11 +21,12 @@ import pyarrow as pa
 
 from jetfast.control import messages
 from jetfast.control.endpoint import Address, dial
-from jetfast.control.member_agent import MemberAgent
+from jetfast.control.member_agent import MemberAgent, unpickle_dag
 from jetfast.control.messages import NO_EXECUTION, Cancel, MemberMessage, Prepare, Registered, Shutdown
 from jetfast.control.peers import EVERY_EXECUTION, PeerDoor
 from jetfast.control.versions import running_versions
 from jetfast.control.wire import COORDINATOR, Connection, Hello, Purpose, Token
+from jetfast.core.dag import Dag
 from jetfast.engine.socket_transport import SocketTransport
 from jetfast.errors import MemberLostError, ProtocolError, ResourcesError, TransportError
 
@@ -113,13 +114,24 @@ def run_member(task: MemberTask, incarnation: int) -> None:
         _Member(connection, door).run(where)
 
 
+def load_dag(dag: bytes) -> Dag:
+    """Read the graph of the job. Raises ResourcesError if a function in it comes from a module that is not here."""
+    try:
+        return unpickle_dag(dag)
+    except ImportError as error:
+        raise ResourcesError(
+            f"a step of the job cannot be loaded on {socket.gethostname()}: {error}. Modules of your own must reach "
+            "Spark's workers: spark.sparkContext.addPyFile(...), or install them there"
+        ) from error
+
+
 class _Member:
     """A registered member: the agent (on the thread that calls `run`), a reader, and a thread that watches the JVM."""
 
     def __init__(self, connection: Connection, door: PeerDoor) -> None:
         self._connection = connection
         self._door = door
-        self._agent = MemberAgent(self._make_transport, self._send)
+        self._agent = MemberAgent(self._make_transport, self._send, load_dag=load_dag)
         self._done = threading.Event()
         self._told_to_end = False
         self._lost: str | None = None

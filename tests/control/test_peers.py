@@ -2,6 +2,7 @@
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,9 @@ def test_every_pair_of_members_gets_one_connection() -> None:
     with ThreadPoolExecutor(3) as pool:
         connected = list(pool.map(lambda door: door.connect(5, addresses), members))
     assert [sorted(sockets) for sockets in connected] == [[1, 2], [0, 2], [0, 1]]
+    assert {end.family for sockets in connected for end in sockets.values()} == {socket.AF_UNIX}
+    for address in addresses:  # a process that is killed from now on leaves no file behind
+        assert not Path(Address.decode(address).unix_path).parent.exists()
     for one in range(3):
         for other in range(3):
             if one != other:

@@ -2,11 +2,13 @@
 
 import os
 import pickle
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -31,7 +33,7 @@ from jetfast.processors.sink import WriteSink
 from jetfast.processors.source import ReadSource
 from jetfast.spark.jobs import OnEnd
 from jetfast.spark.member_links import MemberLinks
-from jetfast.spark.members import MemberTask, run_member
+from jetfast.spark.members import MemberTask, load_dag, run_member
 
 ROWS = 5000
 TABLE = pa.table({"key": np.arange(ROWS) % 37, "value": np.arange(ROWS)})
@@ -310,6 +312,19 @@ def test_a_member_ends_when_the_coordinator_goes() -> None:
         with pytest.raises(MemberLostError, match="member 0 on .* ended: the coordinator has gone"):
             member.result()
     listener.close()
+
+
+def test_a_module_that_workers_lack_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("only_in_the_driver")
+    exec("def supplier():\n    pass", module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    module.supplier.__module__ = module.__name__
+    dag = graph(partitioned("key"))
+    dag.vertices["source"] = Vertex("source", module.supplier)
+    pickled = cloudpickle.dumps(dag)
+    monkeypatch.delitem(sys.modules, module.__name__)
+    with pytest.raises(ResourcesError, match=r"No module named 'only_in_the_driver'.*addPyFile"):
+        load_dag(pickled)
 
 
 def test_the_text_of_a_task_does_not_show_the_token() -> None:
