@@ -168,6 +168,23 @@ def test_columns_that_change_between_files_are_an_error_that_names_both(
         files(tmp_path).schema  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [("{}.csv", "id,word\n1,a\n", "id,word\nx,a\n\ny,b\n"), ("{}.jsonl", '{"id":1}\n', '{"id":"x"}\n{"id":"y"}\n')],
+)
+def test_text_in_place_of_numbers_in_a_whole_file_is_an_error_that_names_both(
+    tmp_path: Path, name: str, first: str, second: str
+) -> None:
+    (tmp_path / name.format("a")).write_text(first)
+    (tmp_path / name.format("b")).write_text(second)
+    with pytest.raises(
+        JobDefinitionError, match=r"column 'id' is int64 in '.*/a.*', and none of its first values in '.*/b"
+    ):
+        files(tmp_path).schema  # noqa: B018
+    (tmp_path / name.format("b")).write_text(second + first.splitlines()[-1] + "\n")
+    assert len(run(ReadSource(files(tmp_path)))[1]) == 2  # single bad values are rejected
+
+
 def test_a_header_that_names_a_column_twice_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("id,id\n1,2\n")
     with pytest.raises(JobDefinitionError, match="the header names 'id' twice"):

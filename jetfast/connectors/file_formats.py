@@ -8,6 +8,7 @@ import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -43,6 +44,7 @@ _SUFFIXES = {
 }
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _FORMAT_NAMES = {"jsonl": "json", "ndjson": "json", "arrow": "ipc", "feather": "ipc", "arrows": "ipc_stream"}
+CHECKED_BYTES = 1 << 16
 SAMPLE_BYTES = 1 << 20
 """Of text, the part from which types are inferred."""
 
@@ -103,32 +105,75 @@ class FileReader(Protocol):
     def close(self) -> None: ...
 
 
-def file_schema(filesystem: Any, path: str, file_format: str, text: TextOptions) -> pa.Schema | None:
-    """Return columns and types of a file; None for text without a single row, which tells no types.
+class FileFacts(NamedTuple):
+    """What a look at a file tells."""
+
+    schema: pa.Schema | None
+    """Columns and types; None for text without a single row, which tells no types."""
+    rows: int | None
+    """Number of rows, if the format keeps it."""
+
+
+def look_at_file(filesystem: Any, path: str, file_format: str, text: TextOptions) -> FileFacts:
+    """Return columns and types of a file, and its rows if the format keeps their number.
 
     Text: types are inferred from the first SAMPLE_BYTES. Times become microseconds; a column that is null throughout
     the sample becomes text.
     """
+    rows = None
     if file_format == "parquet":
         import pyarrow.parquet as pq
 
         with filesystem.open_input_file(path) as stream:
-            schema = pq.ParquetFile(stream).schema_arrow
+            file = pq.ParquetFile(stream)
+            schema, rows = file.schema_arrow, file.metadata.num_rows
     elif file_format in ("ipc", "ipc_stream"):
         reader = _open_ipc(filesystem, path)
         schema = reader.schema
         reader.close()
     elif file_format == "csv":
-        return _infer_csv(filesystem, path, text)
+        return FileFacts(_infer_csv(filesystem, path, text), None)
     else:
-        return _infer_json(filesystem, path)
-    return schema.remove_metadata()
+        return FileFacts(_infer_json(filesystem, path), None)
+    return FileFacts(schema.remove_metadata(), rows)
+
+
+def unreadable_column(filesystem: Any, path: str, file_format: str, text: TextOptions, schema: pa.Schema) -> str | None:
+    """Return a column of a text file of whose first values none has the type in `schema`; None if there is none.
+
+    Single bad values are for the reader to reject; a column that is text where numbers are expected is another schema.
+    """
+    if file_format == "csv":
+        names, offset, line = _header_of(filesystem, path, text)
+        delimiter: str | None = text.delimiter
+    else:
+        names, offset, line, delimiter = [], 0, 0, None
+    with _open_text(filesystem, path) as stream:
+        _go_to(stream, offset)
+        block = Records(stream, offset, line, delimiter).next_block(CHECKED_BYTES)
+    if block is None:
+        return None
+
+    def parse(data: bytes, wanted: pa.Schema) -> pa.Table:
+        return _parse_csv(data, names, text, wanted) if file_format == "csv" else _parse_json(data, wanted, False)
+
+    try:
+        parse(block.data, schema)
+        return None
+    except ValueError:
+        pass
+    records = [(0, record) for record in split_records(block.data, delimiter) if record.strip()]
+    for field in schema:
+        one = pa.schema([field])
+        tables, _, malformed = parse_each(records, partial(parse, wanted=one), str)
+        if malformed and not any(table.num_rows > table.column(0).null_count for table in tables):
+            return str(field.name)
+    return None
 
 
 def csv_header(filesystem: Any, path: str, text: TextOptions) -> list[str]:
     """Return the column names of a CSV file. Raises ValueError if it is empty or names a column twice."""
-    with _open_text(filesystem, path) as stream:
-        return _read_header(stream, text)[0]
+    return _header_of(filesystem, path, text)[0]
 
 
 def open_file(
@@ -387,8 +432,7 @@ class CsvReader(TextReader):
         self.delimiter: str = text.delimiter
         self.text = text
         self.schema = schema
-        with _open_text(filesystem, path) as stream:
-            self.names, offset, line = _read_header(stream, text)
+        self.names, offset, line = _header_of(filesystem, path, text)
         self.begin(place, offset, line)
 
     def parse(self, data: bytes) -> pa.Table:
@@ -497,8 +541,7 @@ def _from_json(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
 
 
 def _infer_csv(filesystem: Any, path: str, text: TextOptions) -> pa.Schema | None:
-    with _open_text(filesystem, path) as stream:
-        names, offset, line = _read_header(stream, text)
+    names, offset, line = _header_of(filesystem, path, text)
     with _open_text(filesystem, path) as stream:
         _go_to(stream, offset)
         block = Records(stream, offset, line, text.delimiter).next_block(SAMPLE_BYTES)
@@ -594,13 +637,14 @@ def _go_to(stream: Any, offset: int) -> None:
         offset -= skipped
 
 
-def _read_header(stream: Any, text: TextOptions) -> tuple[list[str], int, int]:
+def _header_of(filesystem: Any, path: str, text: TextOptions) -> tuple[list[str], int, int]:
     """Return column names, and offset and line of the first record behind the header."""
     mark = b"\xef\xbb\xbf"
-    begin = more = stream.read(1 << 16)
-    while more and not first_record_end(begin, text.delimiter):
-        more = stream.read(len(begin))
-        begin += more
+    with _open_text(filesystem, path) as stream:
+        begin = more = stream.read(1 << 16)
+        while more and not first_record_end(begin, text.delimiter):
+            more = stream.read(len(begin))
+            begin += more
     if not begin.removeprefix(mark).strip():
         raise ValueError("the file is empty: it has no header")
     header = begin[: first_record_end(begin, text.delimiter) or None]

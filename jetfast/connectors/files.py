@@ -4,7 +4,7 @@ import os
 import posixpath
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import pyarrow as pa
@@ -12,15 +12,17 @@ import pyarrow as pa
 from jetfast.connectors.file_formats import (
     FORMATS,
     START,
+    FileFacts,
     FileReader,
     TextOptions,
     check_readable,
     csv_header,
     default_suffix,
-    file_schema,
     format_named,
     format_of,
+    look_at_file,
     open_file,
+    unreadable_column,
 )
 from jetfast.connectors.file_listing import (
     Groups,
@@ -128,6 +130,7 @@ class _Found:
     schema: pa.Schema
     schema_file: str  # the file that told the schema
     exact: bool  # other columns than those are an error: the schema was not given by the user
+    total_rows: int | None = None  # if all files tell
 
 
 def _checked_format(name: str | None) -> str | None:
@@ -171,6 +174,11 @@ class Files:
 
     def partitions(self) -> Sequence[str]:
         return list(self._find().partitions)
+
+    @property
+    def total_rows(self) -> int | None:
+        """Rows of all files, for progress; None if the format does not keep their number."""
+        return self._find().total_rows
 
     def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> "FilesReader":
         found = self._find()
@@ -252,9 +260,7 @@ class Files:
 
     def open_writer(self, schema: pa.Schema, context: ProcessorContext) -> "FilesWriter":
         filesystem, path = self._target()
-        return FilesWriter(
-            self.name, filesystem, path, self._target_format(), self._single(), self.settings.overwrite, schema, context
-        )
+        return FilesWriter(filesystem, path, self._target_format(), self._single(), schema, context)
 
     def _target(self) -> tuple[Any, str]:
         if isinstance(self.settings.path, tuple):
@@ -275,7 +281,9 @@ class Files:
 
 def _find(what: str, settings: _Settings) -> _Found:
     """Look for the files, and compare their columns."""
-    filesystem, file_format, paths = list_files(what, settings.path, settings.filesystem, settings.base, settings.file_format)
+    filesystem, file_format, paths = list_files(
+        what, settings.path, settings.filesystem, settings.base, settings.file_format
+    )
     partitions = group_files(what, paths, settings.partitions)
     if settings.schema is not None:
         found = _Found(filesystem, file_format, paths, partitions, settings.schema, "schema=", False)
@@ -287,16 +295,22 @@ def _find(what: str, settings: _Settings) -> _Found:
     else:
         first, schema = _first_schema(what, filesystem, file_format, paths, settings.text)
         found = _Found(filesystem, file_format, paths, partitions, schema, first, True)
+    rows: list[int | None] = [None] * (len(paths) > CHECKED_FILES_MAX)
     for name in list(paths)[:CHECKED_FILES_MAX]:
-        if name == first:
-            continue
         try:
-            difference = _difference(found, name, settings.text)
+            if file_format in ("csv", "json"):
+                difference = None if name == first else _text_difference(found, name, settings.text)
+                rows.append(None)
+            else:
+                facts = look_at_file(filesystem, paths[name], file_format, settings.text)
+                difference = _difference(found, name, facts)
+                rows.append(facts.rows)
         except _READ_ERRORS as error:
             raise JobDefinitionError(f"{what}: {name!r} cannot be read as {file_format}: {error}") from error
         if difference is not None:
             raise JobDefinitionError(f"{what}: the files differ: {difference}")
-    return found
+    known = [count for count in rows if count is not None]
+    return replace(found, total_rows=sum(known) if len(known) == len(rows) else None)
 
 
 def _first_schema(
@@ -305,7 +319,7 @@ def _first_schema(
     """Return the first file that tells its columns and types, and them. Text without rows tells no types."""
     for name, path in paths.items():
         try:
-            schema = file_schema(filesystem, path, file_format, text)
+            schema = look_at_file(filesystem, path, file_format, text).schema
         except _READ_ERRORS as error:
             raise JobDefinitionError(f"{what}: {name!r} cannot be read as {file_format}: {error}") from error
         if schema is not None:
@@ -316,19 +330,32 @@ def _first_schema(
     raise JobDefinitionError(f"{what}: no file holds a row, so their columns are unknown; give schema=")
 
 
-def _difference(found: _Found, name: str, text: TextOptions) -> str | None:
-    """Say in what a file differs from the schema; None if it fits."""
+def _text_difference(found: _Found, name: str, text: TextOptions) -> str | None:
+    """Say in what a text file differs from the schema; None if it fits. What a sample lets infer decides nothing."""
     path = found.paths[name]
     if found.file_format == "csv":
-        return _name_difference(found, name, csv_header(found.filesystem, path, text))
-    schema = file_schema(found.filesystem, path, found.file_format, text)
-    if schema is None:
-        return None  # JSON without rows
-    if found.file_format == "json":
-        # Fields may be missing from records, and what is inferred depends on the sample: values decide when they are
-        # read.
+        names = csv_header(found.filesystem, path, text)
+    else:
+        schema = look_at_file(found.filesystem, path, found.file_format, text).schema
+        if schema is None:
+            return None  # without rows
+        # Fields may be missing from records.
         names = [*schema.names, *(column for column in found.schema.names if column not in schema.names)]
-        return _name_difference(found, name, names)
+    difference = _name_difference(found, name, names)
+    if difference is None:
+        column = unreadable_column(found.filesystem, path, found.file_format, text, found.schema)
+        if column is not None:
+            difference = (
+                f"column {column!r} is {found.schema.field(column).type} in {found.schema_file!r}, and none of its "
+                f"first values in {name!r} is"
+            )
+    return difference
+
+
+def _difference(found: _Found, name: str, facts: FileFacts) -> str | None:
+    """Say in what a file that tells its types differs from the schema; None if it fits."""
+    schema = facts.schema
+    assert schema is not None
     for field in found.schema:
         if field.name in schema.names and not schema.field(field.name).type.equals(field.type):
             return (
@@ -410,7 +437,12 @@ class FilesReader:
     def _open(self, name: str) -> FileReader:
         found = self.found
         if list(found.paths).index(name) >= CHECKED_FILES_MAX:
-            difference = _difference(found, name, self.settings.text)
+            text = self.settings.text
+            if found.file_format in ("csv", "json"):
+                difference = _text_difference(found, name, text)
+            else:
+                facts = look_at_file(found.filesystem, found.paths[name], found.file_format, text)
+                difference = _difference(found, name, facts)
             if difference is not None:
                 raise JobFailedError(f"{self.what}: the files differ: {difference}")
         return open_file(
@@ -437,25 +469,20 @@ class FilesWriter:
 
     def __init__(
         self,
-        what: str,
         filesystem: Any,
         path: str,
         file_format: str,
         single: bool,
-        overwrite: bool,
         schema: pa.Schema,
         context: ProcessorContext,
     ) -> None:
         self.filesystem = filesystem
         self.directory = posixpath.dirname(path) if single else path
         self.single = single
-        self.overwrite = overwrite
         self.index = context.index
         self.parallelism = context.parallelism
         self.name = posixpath.basename(path) if single else f"part-{self.index:05d}{default_suffix(file_format)}"
         final = posixpath.join(self.directory, self.name)
-        if not overwrite and filesystem.get_file_info(final).type.name != "NotFound":
-            raise JobFailedError(f"{what}: {final} has come into being since the job was submitted")
         self._remove_leftovers()
         temporary = posixpath.join(self.directory, f".{self.name}.{context.execution_id}.tmp")
         self.file = FileWriter(filesystem, final, temporary, file_format, schema)
@@ -469,15 +496,17 @@ class FilesWriter:
             kept = self.name
         else:
             kept = ""
-        if self.overwrite and not self.single:
+        if not self.single:
             self._remove_old_parts(kept)
 
     def abort(self) -> None:
         self.file.abort()
 
     def _remove_old_parts(self, kept: str) -> None:
-        """Remove what earlier jobs left under this writer's number; the first writer also does it for numbers
-        without writer.
+        """Remove what was left under this writer's number; the first writer also does it for numbers without writer.
+
+        It is from an earlier job that may be replaced, or from an earlier execution of this job: `check_target` has
+        looked.
         """
         for name in self._names():
             number = _part_number(name)

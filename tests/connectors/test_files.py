@@ -19,8 +19,10 @@ import jetfast as jf
 from jetfast.connectors import text_records
 from jetfast.connectors.files import Files, files
 from jetfast.core.event_time import FixedLag
-from jetfast.errors import JobDefinitionError, JobFailedError
+from jetfast.errors import JobDefinitionError
+from jetfast.processors.sink import WriteSink
 from jetfast.processors.source import ReadSource
+from jetfast.testing import OnPort, verify_processor
 from tests.connectors.reading import check_resuming, context, read_all, read_partition, write_all
 
 FORMATS = ["parquet", "csv", "json", "ipc", "ipc_stream"]
@@ -251,6 +253,31 @@ def test_more_than_64_files_with_event_time_need_groups(tmp_path: Path) -> None:
     assert len(grouped.source.partitions()) == 7
 
 
+def test_the_number_of_rows_is_known_where_the_format_keeps_it(years: Path) -> None:
+    assert files(years).total_rows == 8
+    assert files(years).with_columns(["month"]).total_rows == 8
+    assert files(write_file(years / "x.csv", SMALL)).total_rows is None
+
+
+def test_reading_passes_verification(tmp_path: Path) -> None:
+    table = pa.table({"time": pa.array([3, None, 5, 4], pa.timestamp("us")), "word": ["a", "b", None, ""]})
+    for suffix in SUFFIXES.values():
+        for name in "ab":
+            write_file(tmp_path / suffix / f"{name}{suffix}", table)
+        source = files(tmp_path / suffix / f"*{suffix}", batch_rows=2, schema=table.schema)
+        output = verify_processor(ReadSource(source, "time", FixedLag(1)))
+        assert sum(isinstance(item, dict) for item in output) == 6
+        assert sum(isinstance(item, OnPort) for item in output) == 2
+
+
+def test_writing_passes_verification(tmp_path: Path) -> None:
+    for file_format in FORMATS:
+        path = tmp_path / file_format
+        verify_processor(WriteSink(files(path, file_format), SMALL.schema), SMALL.to_batches(), [])
+        assert tree(path) == [f"part-00000{SUFFIXES[file_format]}"]
+        assert read_all(files(path)) == SMALL.to_pylist()
+
+
 # Positions
 
 
@@ -380,8 +407,19 @@ def test_existing_output_is_refused_unless_it_may_be_replaced(tmp_path: Path) ->
             sink.check_target()
     files(path, overwrite=True).check_target()
     files(tmp_path / "out", "csv", overwrite=True).check_target()
-    with pytest.raises(JobFailedError, match="has come into being since"):
-        writer_of(files(path))
+
+
+def test_a_restart_replaces_what_the_execution_before_it_had_finished(tmp_path: Path) -> None:
+    sink = files(tmp_path / "out", "csv")
+    for index in range(3):
+        writer = writer_of(sink, index, 3)
+        writer.write(batch())
+        writer.finish()
+    again = [writer_of(sink, index, 2) for index in range(2)]
+    again[0].write(batch())
+    for writer in again:
+        writer.finish()
+    assert tree(tmp_path) == ["out/part-00000.csv"]
 
 
 def test_overwritten_files_are_replaced_at_finish_and_not_before(tmp_path: Path) -> None:
