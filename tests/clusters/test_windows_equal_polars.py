@@ -94,3 +94,23 @@ def test_two_stages_count_every_row_once(case: Case, layout: tuple[int, int], ba
     assert least <= missing <= most
     joined = outcome.windows.join(whole, on=["key", "code", "window_end"], how="anti", nulls_equal=True)
     assert len(joined) == 0, "a window that has no row"
+
+
+@pytest.mark.parametrize("two_stage", [False, True])
+@pytest.mark.parametrize("batch_rows", [7, 1000])
+@pytest.mark.parametrize(("members", "workers"), [(1, 1), (2, 2)])
+def test_a_memory_limit_below_one_batch_slows_a_job_and_does_not_stop_it(
+    members: int, workers: int, batch_rows: int, two_stage: bool
+) -> None:
+    case = Case(seed=3, rows=1000)
+    outcome = run(
+        case,
+        lag="5s",
+        members=members,
+        workers=workers,
+        batch_rows=batch_rows,
+        two_stage=two_stage,
+        late=False,
+        memory_limit="1B",
+    )
+    assert_frame_equal(outcome.windows, expected(case), rel_tol=1e-9, abs_tol=1e-9)

@@ -136,6 +136,7 @@ def run(
     two_stage: bool | None = None,
     late: bool = True,
     idle_timeout: str = "60s",
+    memory_limit: str = "1GB",
 ) -> Outcome:
     """Run the case through the public API."""
     pipeline = jf.Pipeline("windows")
@@ -151,7 +152,8 @@ def run(
     windows.collect("result")
     if late:
         windows.late_rows.collect("late")
-    job = jf.LocalCluster(members=members, workers=workers).submit(pipeline, progress=False, two_stage=two_stage)
+    cluster = jf.LocalCluster(members=members, workers=workers)
+    job = cluster.submit(pipeline, progress=False, two_stage=two_stage, memory_limit=memory_limit)
     job.wait()
     return Outcome(
         as_sorted(job.collected("result")),
