@@ -299,8 +299,9 @@ class Arithmetic:
             arguments = [dividend.cast(pa.float64(), safe=False), divisor.cast(pa.float64(), safe=False)]
             return call(REMAINDER_FUNCTION, arguments).cast(result_type, safe=False), result_type
         # a - trunc(a / b) * b; the division of the smallest integer by -1 would overflow, and x % -1 equals x % 1.
-        minus_one = pc.scalar(pa.scalar(-1, right[1])) if not pa.types.is_unsigned_integer(right[1]) else None
-        if minus_one is not None:
+        may_be_minus_one = not isinstance(self.right, Literal) or self.right.scalar.as_py() == -1
+        if may_be_minus_one and pa.types.is_signed_integer(right[1]):
+            minus_one = pc.scalar(pa.scalar(-1, right[1]))
             one = pc.scalar(pa.scalar(1, right[1]))
             divisor = call("if_else", [call("equal", [divisor, minus_one]), one, divisor])
         quotient = call("divide_checked", [dividend, divisor])
@@ -696,8 +697,11 @@ class LoweredExpression:
     """An expression bound to a schema: what Arrow evaluates, its type, and the columns it reads."""
 
     arrow: pc.Expression
+    """Fails if a row does: the quick way."""
     data_type: pa.DataType
     columns: tuple[str, ...]
+    forgiving: pc.Expression | None = None
+    """Null in the rows that fail, as far as that can be foreseen; for batches in which `arrow` fails."""
 
 
 def lower(expression: Expression, schema: pa.Schema, null_on_error: bool = False) -> LoweredExpression:
@@ -706,16 +710,19 @@ def lower(expression: Expression, schema: pa.Schema, null_on_error: bool = False
     Raises UnknownColumnError, or ExpressionTypeError if the types do not fit.
     """
     node = expression.node
-    lowering = Lowering(schema, null_on_error)
     try:
-        arrow, data_type = node.lower(lowering, None)
-        for guard in lowering.guards:
-            arrow = call("if_else", [guard, null_of(data_type), arrow])
+        arrow, data_type = node.lower(Lowering(schema), None)
         evaluate_column(empty_record_batch(schema), arrow)
+        forgiving = None
+        if null_on_error:
+            lowering = Lowering(schema, null_on_error)
+            forgiving, _ = node.lower(lowering, None)
+            for guard in lowering.guards:
+                forgiving = call("if_else", [guard, null_of(data_type), forgiving])
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ExpressionTypeError(f"{expression} does not fit the types of its columns: {error}") from error
     found = node.columns(schema)
-    return LoweredExpression(arrow, data_type, tuple(name for name in schema.names if name in found))
+    return LoweredExpression(arrow, data_type, tuple(name for name in schema.names if name in found), forgiving)
 
 
 class Expression:

@@ -46,7 +46,8 @@ ROWS = pa.record_batch(
 def evaluate(expression: object, null_on_error: bool = False, rows: pa.RecordBatch = ROWS) -> pa.Array:
     """Evaluate after a round trip through pickle, as members do."""
     travelled = pickle.loads(pickle.dumps(as_expression(expression)))
-    return evaluate_column(rows, lower(travelled, rows.schema, null_on_error).arrow)
+    lowered = lower(travelled, rows.schema, null_on_error)
+    return evaluate_column(rows, lowered.forgiving if null_on_error else lowered.arrow)
 
 
 def values(expression: object, null_on_error: bool = False) -> list[object]:
