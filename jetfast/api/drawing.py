@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jetfast.api.naming import shorten
 from jetfast.api.steps import LATE_PORT, REJECTED_PORT, Output, SinkStep, SourceStep, Step, WindowStep
 from jetfast.core.routing import RoutingKind
+from jetfast.errors import JobDefinitionError
 
 if TYPE_CHECKING:
     from jetfast.api.pipeline import Pipeline
@@ -26,7 +27,7 @@ def describe_output(output: Output) -> str:
 
 
 def explain(pipeline: Pipeline, *, member_count: int, workers: int, two_stage: bool | None) -> str:
-    """Return the steps with their columns, and the graph for so many members and workers."""
+    """Return the steps with their columns, and the graph for so many members and workers (or what it lacks)."""
     lines = [f"pipeline {pipeline.name}", "", "steps"]
     for step in pipeline._iterate():
         inputs = ", ".join(describe_output(output) for output in step.inputs)
@@ -36,7 +37,10 @@ def explain(pipeline: Pipeline, *, member_count: int, workers: int, two_stage: b
         )
         if 0 in step.schemas:
             lines.append("      " + ", ".join(f"{field.name}: {field.type}" for field in step.schemas[0]))
-    dag = pipeline.plan(member_count=member_count, workers=workers, two_stage=two_stage, check_targets=False)
+    try:
+        dag = pipeline.plan(member_count=member_count, workers=workers, two_stage=two_stage, check_targets=False)
+    except JobDefinitionError as error:
+        return "\n".join([*lines, "", f"no graph yet: {error}"])
     lines += ["", f"graph for {member_count} member{'s' * (member_count > 1)} of {workers} worker{'s' * (workers > 1)}"]
     for vertex in dag.topological_order():
         parallelism = 1 if vertex.total_parallelism_one else (vertex.parallelism or workers) * member_count

@@ -151,3 +151,9 @@ def test_explain_tells_steps_and_graph() -> None:
     assert "k: string, window_start: timestamp[us], window_end: timestamp[us], n: int64" in text
     assert "graph for 2 members of 2 workers" in text
     assert "partitioned by k, between members" in text
+
+
+def test_explain_tells_what_a_pipeline_lacks() -> None:
+    pipeline = jf.Pipeline("half")
+    timed(pipeline).select("k")
+    assert "no graph yet: nothing reads the stage 'select(k)'" in pipeline.explain()
