@@ -108,11 +108,32 @@ class Planner:
             supplier = ReadSource(source)
         else:
             event_time = step.event_time
-            supplier = ReadSource(source, event_time.column, event_time.policy, event_time.idle_timeout_us)
+            supplier = ReadSource(
+                source,
+                event_time.column,
+                event_time.policy,
+                event_time.idle_timeout_us,
+                frame_us=self.finest_slide_us(step),
+            )
         self.add_vertex(step.name, supplier, [])
         self.feeds[output] = [Feed(step.name, MAIN_PORT, source.schema)]
         rejected = Output(step, REJECTED_PORT)
         self.feeds[rejected] = [Feed(step.name, REJECTED_PORT, rejected.schema)]
+
+    def finest_slide_us(self, source: SourceStep) -> int | None:
+        """The smallest slide of the windows that rows of a source come to; None if they come to none."""
+        slides_us: list[int] = []
+        reached: set[int] = set()
+        waiting: list[Step] = [source]
+        while waiting:
+            step = waiting.pop()
+            if id(step) in reached:
+                continue
+            reached.add(id(step))
+            if isinstance(step, WindowStep):
+                slides_us.append(step.window.slide_us)
+            waiting += [reader for output, readers in self.readers.items() if output.step is step for reader in readers]
+        return min(slides_us, default=None)
 
     def is_chained(self, output: Output) -> bool:
         """Does the only reader of a stateless step go on in the same vertex?"""

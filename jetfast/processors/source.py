@@ -20,6 +20,10 @@ from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
 REJECTED_PORT = 1
 """Output port of rejected rows (REJECTED_SCHEMA); rows go to MAIN_PORT."""
 
+CUT_ROWS = 4096
+CUT_FRAMES = 64
+"""Batches of up to CUT_ROWS rows are never cut for spanning many frames; a row costs more in small batches."""
+
 _STATE_KIND = "source_partitions"
 _STATE_SCHEMA = pa.schema(
     [
@@ -44,6 +48,8 @@ class ReadSource:
     policy : makes the watermark policy of each source partition; needed if and only if there is an event time
     idle_timeout_us : polled time after which a silent partition is idle, microseconds; 0: never
     batch_rows : rows of a batch at most
+    frame_us : slide of the finest window downstream, microseconds: a batch of more than CUT_ROWS rows is cut where it
+        would span more than CUT_FRAMES of them, so that watermarks keep up with time in sparse data. None: no window
     """
 
     source: Source
@@ -51,6 +57,7 @@ class ReadSource:
     policy: WatermarkPolicyFactory | None = None
     idle_timeout_us: int = IDLE_TIMEOUT_US
     batch_rows: int = BATCH_ROWS_MAX
+    frame_us: int | None = None
 
     def __post_init__(self) -> None:
         if (self.event_time_column is None) != (self.policy is None):
@@ -233,14 +240,28 @@ class SourceReader(SourceProcessor):
             row_count = batch.row_count
         if row_count:
             batch = batch.with_origin(rows.origin or self.partitions[partition], rows.first_row)
-        batch_rows = self.settings.batch_rows
-        for start in range(0, row_count, batch_rows):
-            part = batch
-            if row_count > batch_rows:
-                part = batch.slice(start, min(batch_rows, row_count - start))
-            output.append(part)
+        start = 0
+        while start < row_count:
+            end = self._cut(timestamps, start, row_count)
+            output.append(batch if end - start == row_count else batch.slice(start, end - start))
             if event_time is not None and timestamps is not None:
-                output += event_time.observe_timestamps(partition, timestamps[start : start + batch_rows], now)
+                output += event_time.observe_timestamps(partition, timestamps[start:end], now)
+            start = end
+
+    def _cut(self, timestamps: npt.NDArray[np.int64] | None, start: int, row_count: int) -> int:
+        """Return where the batch that begins at row `start` ends."""
+        end = min(start + self.settings.batch_rows, row_count)
+        if timestamps is None or self.settings.frame_us is None or end - start <= CUT_ROWS:
+            return end
+        times = timestamps[start:end]
+        span_us = np.uint64(min(CUT_FRAMES * self.settings.frame_us, MAX_TIME))
+        least, greatest = times[:CUT_ROWS].min(), times[:CUT_ROWS].max()
+        if _span_us(least, greatest) > span_us:
+            return start + CUT_ROWS
+        if _span_us(times.min(), times.max()) <= span_us:
+            return end
+        spans_us = _span_us(np.minimum.accumulate(times), np.maximum.accumulate(times))
+        return start + int(np.searchsorted(spans_us, span_us, side="right"))  # they ascend
 
     def _convert_times(self, partition: int, rows: Rows, output: list[Output]) -> tuple[Batch, npt.NDArray[np.int64]]:
         """Return the rows that have a time, and their times; the others are rejected."""
@@ -283,6 +304,11 @@ class SourceReader(SourceProcessor):
     def _reject(self, rejected: Batch, output: list[Output]) -> None:
         if REJECTED_PORT in self.context.connected_ports:
             output.append(Emit(REJECTED_PORT, rejected))
+
+
+def _span_us(least: Any, greatest: Any) -> Any:
+    """Differences as uint64: they need not fit int64."""
+    return np.asarray(greatest).view(np.uint64) - np.asarray(least).view(np.uint64)
 
 
 def check_event_time(source: Source, column: str) -> None:

@@ -71,6 +71,18 @@ def test_sources_read_only_the_columns_that_are_used() -> None:
     assert edge_into(dag, "values").schema.names == ["w"]
 
 
+def test_a_source_knows_the_finest_window_that_its_rows_come_to() -> None:
+    pipeline = jf.Pipeline()
+    one, two, three = (timed(pipeline, name) for name in ("one", "two", "three"))
+    both = one.union(two).where(col("v") > 0, name="kept")
+    both.group_by("k").window(jf.sliding("1h", "1m")).agg(n=jf.count(), name="fine").collect("a")
+    two.group_by("k").window(jf.sliding("1h", "5s")).agg(n=jf.count(), name="finest").collect("b")
+    three.collect("c")
+    vertices = pipeline.plan().vertices
+    frames = {name: vertices[name].supplier.frame_us for name in ("one", "two", "three")}
+    assert frames == {"one": 60_000_000, "two": 5_000_000, "three": None}
+
+
 def test_a_source_whose_rejected_rows_are_wanted_reads_whole_rows() -> None:
     pipeline = jf.Pipeline()
     rows = timed(pipeline)

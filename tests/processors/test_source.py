@@ -107,6 +107,42 @@ def test_big_answers_are_cut_and_a_watermark_follows_each_batch() -> None:
     assert got == [[1, 2, 3], Watermark(3), [4, 5, 6], Watermark(6), [7], Watermark(7)]
 
 
+def sizes(times: Any, frame_us: int | None, batch_rows: int = 65536) -> list[int]:
+    """Rows of each batch that a source cuts rows with these times into."""
+    table = pa.table({"time": pa.array(times, US), "value": pa.array(np.arange(len(times)))})
+    processor = opened(timed(memory(table), frame_us=frame_us, batch_rows=batch_rows))
+    output: list[Any] = []
+    while (polled := processor.poll()) is not None:
+        output += polled
+    return [item.row_count for item in output if isinstance(item, Batch)]
+
+
+def test_batches_are_cut_where_more_than_4096_rows_span_more_than_64_frames() -> None:
+    assert sizes(np.arange(10_000), frame_us=1000) == [10_000]  # 10 frames
+    assert sizes(np.arange(10_000) * 1000, frame_us=1000) == [4096, 4096, 1808]  # one row a frame
+    assert sizes(np.arange(10_000)[::-1] * 10, frame_us=1000) == [6401, 3599]  # 64 frames are 64 ms: 6401 rows
+    assert sizes(np.arange(4096) * 10**9, frame_us=1) == [4096]
+    assert sizes(np.arange(10_000) * 10**9, frame_us=None) == [10_000]
+    assert sizes(np.arange(10_000) * 1000, frame_us=1000, batch_rows=3000) == [3000, 3000, 3000, 1000]
+    assert sizes(np.array([-(2**62), 2**62] * 5000), frame_us=1) == [4096, 4096, 1808]
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**31), st.sampled_from([1, 7, 50, 10**7]), st.sampled_from([0, 100, 10**6]))
+def test_no_batch_is_longer_than_the_cut_allows_and_none_is_cut_early(
+    seed: int, step_us: int, disorder_us: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    times = np.arange(9000) * step_us + generator.integers(-disorder_us, 1, 9000)
+    start = 0
+    for size in sizes(times, frame_us=1000):
+        batch, longer = times[start : start + size], times[start : start + size + 1]
+        assert size <= 4096 or np.ptp(batch) <= 64_000
+        assert start + size == 9000 or (size >= 4096 and np.ptp(longer) > 64_000)
+        start += size
+    assert start == 9000
+
+
 def test_rows_with_null_time_are_rejected_and_counted() -> None:
     processor = opened(timed(memory(rows((1, 1), (None, 2), (3, 3), (None, 4)))))
     output = [item for _ in range(2) for item in processor.poll() or ()]
