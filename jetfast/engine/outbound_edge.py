@@ -59,6 +59,10 @@ class OutboundEdge:
         self.blocked.append(self)
         return False
 
+    def count_left(self) -> int:
+        """How many items wait for room here."""
+        return len(self.remaining)
+
     def resume(self) -> bool:
         """Offer again what had no room; True when all has left."""
         self.remaining = [left for left in self.remaining if not left[0](left[1], left[2])]
@@ -92,6 +96,9 @@ class RoundRobinEdge(OutboundEdge):
         self.waiting = batch
         self.blocked.append(self)
         return False
+
+    def count_left(self) -> int:
+        return len(self.remaining) + (self.waiting is not None)
 
     def resume(self) -> bool:
         batch = self.waiting
@@ -179,6 +186,9 @@ class FanoutEdge(OutboundEdge):
             self.blocked.append(self)
         return sent
 
+    def count_left(self) -> int:
+        return len(self.remaining) + sum(group.count_left() for group in self.groups)
+
     def resume(self) -> bool:
         sent = OutboundEdge.resume(self)
         for group in self.groups:
@@ -223,6 +233,10 @@ class Outbox:
         for edge in self.edges:
             edge.broadcast(item)
         return not self.blocked
+
+    def count_left(self) -> int:
+        """How many items wait for room: 0 when something new may be sent."""
+        return sum(edge.count_left() for edge in self.blocked)
 
     def resume(self) -> bool:
         """Send what had no room; True when all has left."""

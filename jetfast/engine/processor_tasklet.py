@@ -136,8 +136,10 @@ class ProcessorTasklet:
 
     def step(self) -> bool:
         outbox = self.outbox
-        if outbox.blocked and not outbox.resume():
-            return False
+        if outbox.blocked:
+            left = outbox.count_left()
+            if not outbox.resume():
+                return outbox.count_left() < left  # who got some of it must be woken
         progress = False
         rows_limit = self.rows_in + self.rows_out + ROWS_PER_CALL
         take = self.poll_source if self.inbound is None else self.take_event
