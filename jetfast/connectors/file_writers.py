@@ -4,6 +4,7 @@ end.
 
 import os
 import posixpath
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -119,7 +120,11 @@ def check_writable(schema: pa.Schema, file_format: str, what: str) -> None:
                     f"{what}: CSV cannot hold the nested column {field.name!r} ({field.type}); "
                     f"select its parts, or write Parquet, Arrow or JSON lines"
                 )
-            if _holds_binary(plain):
+            if _holds(plain, pa.types.is_map):
+                raise JobDefinitionError(
+                    f"{what}: text cannot hold the map column {field.name!r}; write Parquet or Arrow"
+                )
+            if _holds(plain, _is_binary):
                 raise JobDefinitionError(
                     f"{what}: text cannot hold the binary column {field.name!r}; cast it, or write Parquet or Arrow"
                 )
@@ -131,13 +136,17 @@ def check_writable(schema: pa.Schema, file_format: str, what: str) -> None:
         raise JobDefinitionError(f"{what}: {file_format} cannot hold these columns: {error}") from error
 
 
-def _holds_binary(column_type: pa.DataType) -> bool:
+def _is_binary(column_type: pa.DataType) -> bool:
     types = pa.types
-    if types.is_binary(column_type) or types.is_large_binary(column_type) or types.is_fixed_size_binary(column_type):
+    kinds = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    return any(is_kind(column_type) for is_kind in kinds)
+
+
+def _holds(column_type: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    """Is a type of this kind, or nested with one inside?"""
+    if is_kind(column_type):
         return True
-    if types.is_binary_view(column_type):
-        return True
-    return any(_holds_binary(column_type.field(i).type) for i in range(column_type.num_fields))
+    return any(_holds(column_type.field(index).type, is_kind) for index in range(column_type.num_fields))
 
 
 class FileWriter:

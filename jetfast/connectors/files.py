@@ -220,7 +220,6 @@ class Files:
 
     def check(self, schema: pa.Schema) -> None:
         check_writable(schema, self._target_format(), self.name)
-        self.check_target()
 
     def check_target(self) -> None:
         from pyarrow import fs

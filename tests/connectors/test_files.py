@@ -470,6 +470,8 @@ def test_columns_that_a_format_cannot_hold_are_refused(tmp_path: Path) -> None:
     files(tmp_path / "x.jsonl").check(nested)
     with pytest.raises(JobDefinitionError, match="text cannot hold the binary column 'x'"):
         files(tmp_path / "x.csv").check(pa.schema([("x", pa.binary())]))
+    with pytest.raises(JobDefinitionError, match="text cannot hold the map column 'x'"):
+        files(tmp_path / "x.jsonl").check(pa.schema([("x", pa.list_(pa.map_(pa.string(), pa.int64())))]))
     with pytest.raises(JobDefinitionError, match="two columns are named 'x'"):
         files(tmp_path / "x.parquet").check(pa.schema([("x", pa.int64()), ("x", pa.int64())]))
 
