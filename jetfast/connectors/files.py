@@ -165,6 +165,9 @@ class Files:
             return f"files({as_text(path)})"
         return f"files({as_text(path[0])}, ... {len(path)} files)" if path else "files()"
 
+    def __repr__(self) -> str:
+        return self.name
+
     # As a source
 
     @property

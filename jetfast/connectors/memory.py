@@ -108,6 +108,21 @@ class MemorySource:
         self.batch_rows = batch_rows
         self.identity = identity
         """Names this source in its copies, so that each CRASH happens once."""
+        self._make_batches()
+
+    def _make_batches(self) -> None:
+        """Hold the rows as the engine's batches too (zero-copy), so that reading makes nothing."""
+        self.batches = {
+            partition: [None if isinstance(item, ScriptItem) else Batch.from_arrow(item) for item in script]
+            for partition, script in self.scripts.items()
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "batches"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_batches()
 
     def partitions(self) -> Sequence[str]:
         return list(self.scripts)
@@ -138,8 +153,8 @@ class MemoryReader:
         self.source = source
         self.partition = partition
         self.script = source.scripts[partition]
+        self.batches = source.batches[partition]
         self.item, self.row, self.partition_row = _POSITION.unpack(position) if position is not None else (0, 0, 0)
-        self.batch: Batch | None = None  # of the present item
         self.empty = Batch.empty(source.schema)
 
     def read(self) -> Rows | None:
@@ -159,26 +174,25 @@ class MemoryReader:
             elif item.num_rows == 0:
                 self.item += 1
             else:
-                return self._read_rows(item)
+                return self._read_rows()
         return None if self.source.bounded else Rows(self.empty, self._position())
 
-    def _read_rows(self, item: pa.RecordBatch) -> Rows:
-        if self.batch is None:
-            self.batch = Batch.from_arrow(item)
-        batch, first_row = self.batch, self.partition_row
+    def _read_rows(self) -> Rows:
+        batch, first_row = self.batches[self.item], self.partition_row
+        assert batch is not None
         row_count = min(self.source.batch_rows, batch.row_count - self.row)
         part = batch if row_count == batch.row_count else batch.slice(self.row, row_count)
         self.row += row_count
         self.partition_row += row_count
         if self.row == batch.row_count:
-            self.item, self.row, self.batch = self.item + 1, 0, None
+            self.item, self.row = self.item + 1, 0
         return Rows(part, self._position(), first_row)
 
     def _position(self) -> Position:
         return _POSITION.pack(self.item, self.row, self.partition_row)
 
     def close(self) -> None:
-        self.batch = None
+        """Nothing is held."""
 
 
 def _script(label: str, data: Any, schema: pa.Schema | None) -> Script:
