@@ -231,6 +231,8 @@ class _Peer:
                 return False
             self._frames.append((frame, byte_count))
             self._waiting_bytes += byte_count
+            # Counted when it is handed over, as rows are: a member that has just finished reports both or neither.
+            self._bytes_sent += byte_count
             self._rows_sent += row_count
             self._changed.notify()
         return True
@@ -276,6 +278,7 @@ class _Peer:
                         _HEAD.pack(_CREDIT, 0, 0, *channel, 0, items) for channel, items in self._grants.items()
                     ]
                     self._grants.clear()
+                    self._bytes_sent += sum(map(_byte_count, buffers))
                     taken_bytes = 0
                     while self._frames and len(buffers) < _BUFFERS_PER_CALL:
                         frame, byte_count = self._frames.popleft()
@@ -283,8 +286,6 @@ class _Peer:
                         taken_bytes += byte_count
                     if not buffers:
                         break  # ended, and all is sent
-                # Counted before the call: when the peer has received something, our figures say so.
-                self._bytes_sent += sum(map(_byte_count, buffers))
                 self._send(buffers)
                 with self._changed:
                     self._waiting_bytes -= taken_bytes
