@@ -19,6 +19,7 @@ import decimal
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
@@ -30,6 +31,18 @@ REMAINDER_FUNCTION = "jetfast_remainder"
 
 Typed = tuple[pc.Expression, pa.DataType]
 """A lowered expression and its type."""
+
+HIDDEN = "\x01"
+"""First character of columns that exist only inside a step; what follows is the name that users know, if any."""
+
+
+class Way(Enum):
+    """How a tree is lowered: see Lowering."""
+
+    QUICK = "quick"
+    CAREFUL = "careful"
+    FORGIVING = "forgiving"
+
 
 _SPARK_TYPE_NAMES = {
     "boolean": pa.bool_(),
@@ -114,27 +127,66 @@ def as_expression(value: object) -> Expression:
 
 @dataclass
 class Lowering:
-    """What lowering needs to know, and what it finds: the schema, and the rows whose result must be null.
+    """One lowering of one tree to Arrow's expressions, in one of three ways.
 
-    With `null_on_error` functions that can fail are lowered to ones that cannot, and `guards` collects the conditions
-    that are true where they would have failed. What no guard foresees is found by evaluating fewer and fewer rows.
+    QUICK       as written: any row that fails in any operand fails the batch
+    CAREFUL     operands are masked with null where a condition before them, or a branch not taken, makes them moot
+    FORGIVING   careful, and functions that can fail are lowered to ones that cannot; `guards` collects the conditions
+                that are true where they would have failed. What no guard foresees is found by evaluating fewer rows
+
+    What the latter two use more than once (conditions, masks, operands of guards) is computed once, as a hidden column:
+    masks hold all conditions before them, so that written out they would double with every condition.
     """
 
     schema: pa.Schema
-    null_on_error: bool = False
+    way: Way
     guards: list[pc.Expression] = field(default_factory=list)
+    hidden: list[tuple[str, pc.Expression]] = field(default_factory=list)
+    """Hidden columns in the order in which they are computed: each may read those before it."""
+    has_masks: bool = False
+
+    @property
+    def null_on_error(self) -> bool:
+        return self.way is Way.FORGIVING
 
     def typed(self, expression: pc.Expression) -> Typed:
         """Find the type by evaluating no rows at all."""
         return expression, evaluate_column(empty_record_batch(self.schema), expression).type
 
-    def null_where(self, fails: pc.Expression, value: Typed, mask: pc.Expression | None) -> Typed:
-        """Null instead of `value` where `fails` is true; in those rows the whole result will be null."""
-        self.guards.append(both(mask, is_true(fails)))
-        return call("if_else", [is_true(fails), null_of(value[1]), value[0]]), value[1]
-
     def call(self, function: str, arguments: Sequence[pc.Expression], options: Any = None) -> Typed:
         return self.typed(call(function, arguments, options))
+
+    def once(self, value: Typed) -> Typed:
+        """Compute a value once, for several readers."""
+        if self.way is Way.QUICK:
+            return value
+        name = f"{HIDDEN}{len(self.hidden)}"
+        self.hidden.append((name, value[0]))
+        self.schema = self.schema.append(pa.field(name, value[1]))
+        return pc.field(name), value[1]
+
+    def condition(self, condition: pc.Expression) -> pc.Expression:
+        """True where a condition is true, false where it is false or null; computed once."""
+        return self.once((call("coalesce", [condition, pc.scalar(False)]), pa.bool_()))[0]
+
+    def narrowed(self, mask: pc.Expression | None, condition: pc.Expression) -> pc.Expression | None:
+        """The mask of what matters only where `condition` is true (never null) and `mask` is."""
+        if self.way is Way.QUICK:
+            return None
+        return condition if mask is None else self.once((call("and", [mask, condition]), pa.bool_()))[0]
+
+    def masked(self, value: Typed, mask: pc.Expression | None) -> pc.Expression:
+        """Null in the rows that do not matter: a checked function skips null, so it cannot fail there."""
+        if mask is None:
+            return value[0]
+        self.has_masks = True
+        return call("if_else", [mask, value[0], null_of(value[1])])
+
+    def null_where(self, fails: pc.Expression, value: Typed, mask: pc.Expression | None) -> Typed:
+        """Null instead of `value` where `fails` is true; in those rows the whole result will be null."""
+        condition = self.condition(fails)
+        self.guards.append(condition if mask is None else call("and", [mask, condition]))
+        return call("if_else", [condition, null_of(value[1]), value[0]]), value[1]
 
 
 class Node(Protocol):
@@ -154,20 +206,6 @@ def call(function: str, arguments: Sequence[pc.Expression], options: Any = None)
 
 def null_of(data_type: pa.DataType) -> pc.Expression:
     return pc.scalar(pa.scalar(None, data_type))
-
-
-def is_true(condition: pc.Expression) -> pc.Expression:
-    """True where the condition is true; false where it is false or null."""
-    return call("coalesce", [condition, pc.scalar(False)])
-
-
-def both(mask: pc.Expression | None, condition: pc.Expression) -> pc.Expression:
-    return condition if mask is None else mask & condition
-
-
-def masked(value: Typed, mask: pc.Expression | None) -> pc.Expression:
-    """Null in the rows that do not matter: a checked function skips null, so it cannot fail there."""
-    return value[0] if mask is None else call("if_else", [mask, value[0], null_of(value[1])])
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
@@ -274,26 +312,47 @@ class Arithmetic:
             left, right = to_float64(left), to_float64(right)
         left, right = to_wider(left, right[1]), to_wider(right, left[1])
         if self.operator == "/":
-            return lowering.call("divide_checked", [masked(left, mask), self.divisor(right, lowering, mask)])
+            return lowering.call("divide_checked", [lowering.masked(left, mask), self.divisor(right, lowering, mask)])
         if self.operator == "%":
             return self.lower_remainder(left, right, lowering, mask)
         function = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"}[self.operator]
-        checked = lowering.call(function, [masked(left, mask), right[0]])
+        checked = lowering.call(function, [lowering.masked(left, mask), right[0]])
         if lowering.null_on_error and pa.types.is_signed_integer(checked[1]):
-            return lowering.null_where(*integer_overflow(self.operator, left[0], right[0], checked[1]), mask)
+            return self.lower_overflow(left, right, checked[1], lowering, mask)
         return checked
 
     def divisor(self, right: Typed, lowering: Lowering, mask: pc.Expression | None) -> pc.Expression:
         """The divisor; with null_on_error null instead of zero, and its rows are remembered."""
         if not lowering.null_on_error:
             return right[0]
+        right = lowering.once(right)
         return lowering.null_where(call("equal", [right[0], pc.scalar(pa.scalar(0, pa.int32()))]), right, mask)[0]
+
+    def lower_overflow(
+        self, left: Typed, right: Typed, data_type: pa.DataType, lowering: Lowering, mask: pc.Expression | None
+    ) -> Typed:
+        """The wrapped result, null where it is wrong (Warren, Hacker's Delight 2-13, 2012)."""
+        first = lowering.once((left[0].cast(data_type), data_type))[0]
+        second = lowering.once((right[0].cast(data_type), data_type))[0]
+        unchecked = {"+": "add", "-": "subtract", "*": "multiply"}[self.operator]
+        result = lowering.once((call(unchecked, [first, second]), data_type))
+        zero, one = (pc.scalar(pa.scalar(value, data_type)) for value in (0, 1))
+        if self.operator == "*":
+            divisor = call("if_else", [call("equal", [first, zero]), one, first])
+            # The smallest integer divided by -1 gives 0 in Arrow, which differs from `second` as it must.
+            differs = call("not_equal", [call("divide", [result[0], divisor]), second])
+            return lowering.null_where(call("and", [call("not_equal", [first, zero]), differs]), result, mask)
+        # The sign of the result is wrong: not that of both terms (of the minuend, if the subtrahend has the other one).
+        one_sign = call("bit_wise_xor", [first, result[0] if self.operator == "+" else second])
+        other_sign = call("bit_wise_xor", [second if self.operator == "+" else first, result[0]])
+        return lowering.null_where(call("less", [call("bit_wise_and", [one_sign, other_sign]), zero]), result, mask)
 
     def lower_remainder(self, left: Typed, right: Typed, lowering: Lowering, mask: pc.Expression | None) -> Typed:
         result_type = lowering.call("add", [left[0], right[0]])[1]
         if pa.types.is_decimal(result_type):
             raise ExpressionTypeError(f"{self} of decimals is not supported; cast both sides, e.g. to float64")
-        dividend, divisor = masked(left, mask), self.divisor(right, lowering, mask)
+        dividend = lowering.once((lowering.masked(left, mask), left[1]))[0]
+        divisor = self.divisor(right, lowering, mask)
         if pa.types.is_floating(result_type):
             register_remainder()
             arguments = [dividend.cast(pa.float64(), safe=False), divisor.cast(pa.float64(), safe=False)]
@@ -303,7 +362,9 @@ class Arithmetic:
         if may_be_minus_one and pa.types.is_signed_integer(right[1]):
             minus_one = pc.scalar(pa.scalar(-1, right[1]))
             one = pc.scalar(pa.scalar(1, right[1]))
+            divisor = lowering.once((divisor, right[1]))[0]
             divisor = call("if_else", [call("equal", [divisor, minus_one]), one, divisor])
+        divisor = lowering.once((divisor, right[1]))[0]
         quotient = call("divide_checked", [dividend, divisor])
         return lowering.call("subtract_checked", [dividend, call("multiply_checked", [quotient, divisor])])
 
@@ -374,11 +435,12 @@ class Logical:
     def lower(self, lowering: Lowering, mask: pc.Expression | None) -> Typed:
         left = self.left.lower(lowering, mask)
         require_boolean(left, self)
+        left = lowering.once(left)
         if self.operator == "&":
             undecided = call("coalesce", [left[0], pc.scalar(True)])
         else:
-            undecided = call("invert", [is_true(left[0])])
-        right = self.right.lower(lowering, both(mask, undecided))
+            undecided = call("invert", [call("coalesce", [left[0], pc.scalar(False)])])
+        right = self.right.lower(lowering, lowering.narrowed(mask, undecided))
         require_boolean(right, self)
         return lowering.call("and_kleene" if self.operator == "&" else "or_kleene", [left[0], right[0]])
 
@@ -408,10 +470,11 @@ class Unary:
             require_boolean(value, self)
         if self.function.endswith("_checked"):
             if lowering.null_on_error and pa.types.is_signed_integer(value[1]):
+                value = lowering.once(value)
                 smallest = pc.scalar(pa.scalar(smallest_integer(value[1]), value[1]))
                 unchecked = lowering.call(self.function.removesuffix("_checked"), [value[0]])
                 return lowering.null_where(call("equal", [value[0], smallest]), unchecked, mask)
-            return lowering.call(self.function, [masked(value, mask)])
+            return lowering.call(self.function, [lowering.masked(value, mask)])
         return lowering.call(self.function, [value[0]])
 
     def columns(self, schema: pa.Schema) -> set[str]:
@@ -434,10 +497,11 @@ class Cast:
         if source == target:
             return value
         if lowering.null_on_error:
+            value = lowering.once(value)
             fails = cast_failure(value, target)
             if fails is not None:
                 value = lowering.null_where(fails, value, mask)
-        argument = masked(value, mask)
+        argument = lowering.masked(value, mask)
         if pa.types.is_floating(source) and pa.types.is_integer(target):
             return lowering.typed(call("trunc", [argument]).cast(target))
         if is_number(source) and pa.types.is_floating(target):
@@ -461,7 +525,7 @@ class IsIn:
     values: tuple[Any, ...]
 
     def lower(self, lowering: Lowering, mask: pc.Expression | None) -> Typed:
-        value = self.argument.lower(lowering, mask)
+        value = lowering.once(self.argument.lower(lowering, mask))
         known = [v for v in self.values if v is not None]
         try:
             value_set = pa.array([v.as_py() if isinstance(v, pa.Scalar) else v for v in known], value[1])
@@ -492,9 +556,9 @@ class Case:
         for condition, value in self.branches:
             test = condition.lower(lowering, remaining)
             require_boolean(test, condition)
-            taken = is_true(test[0])
-            lowered.append((taken, value.lower(lowering, both(remaining, taken))))
-            remaining = both(remaining, call("invert", [taken]))
+            taken = lowering.condition(test[0])
+            lowered.append((taken, value.lower(lowering, lowering.narrowed(remaining, taken))))
+            remaining = lowering.narrowed(remaining, call("invert", [taken]))
         result = self.default.lower(lowering, remaining)
         for taken, branch in reversed(lowered):
             if pa.types.is_null(result[1]):
@@ -552,25 +616,6 @@ def beside_decimal(side: Typed, other_type: pa.DataType, node: Node) -> Typed:
 
 def smallest_integer(data_type: pa.DataType) -> int:
     return -(1 << (int(data_type.bit_width) - 1))
-
-
-def integer_overflow(
-    operator: str, left: pc.Expression, right: pc.Expression, data_type: pa.DataType
-) -> tuple[pc.Expression, Typed]:
-    """Return where `left operator right` overflows, and the wrapped result (Warren, Hacker's Delight 2-13, 2012)."""
-    left, right = left.cast(data_type), right.cast(data_type)
-    zero, one = (pc.scalar(pa.scalar(value, data_type)) for value in (0, 1))
-    if operator == "*":
-        result = call("multiply", [left, right])
-        divisor = call("if_else", [call("equal", [left, zero]), one, left])
-        # The smallest integer divided by -1 gives 0 in Arrow, which differs from `right` as it must.
-        differs = call("not_equal", [call("divide", [result, divisor]), right])
-        return call("and", [call("not_equal", [left, zero]), differs]), (result, data_type)
-    result = call("add" if operator == "+" else "subtract", [left, right])
-    # The sign of the result is wrong: not that of both terms (of the minuend, where the subtrahend has the other one).
-    other = call("bit_wise_xor", [right if operator == "+" else left, result])
-    signs = call("bit_wise_and", [call("bit_wise_xor", [left, result if operator == "+" else right]), other])
-    return call("less", [signs, zero]), (result, data_type)
 
 
 _TEXT_PATTERNS = (
@@ -670,38 +715,61 @@ def empty_record_batch(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
 
 
-def evaluate_columns(
-    batch: pa.RecordBatch, expressions: Sequence[pc.Expression], names: Sequence[str]
-) -> pa.RecordBatch:
-    """Evaluate lowered expressions over a record batch with Arrow's engine, on this thread."""
+@dataclass(frozen=True)
+class Computation:
+    """What Arrow evaluates: hidden columns one after the other, then the results, by name."""
+
+    results: tuple[tuple[str, pc.Expression], ...]
+    hidden: tuple[tuple[str, pc.Expression], ...] = ()
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the results for a record batch, with Arrow's engine, on this thread. Raises pyarrow.ArrowException."""
+        from pyarrow import acero
+
+        plan = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
+        columns = [(name, pc.field(name)) for name in batch.schema.names] if self.hidden else []
+        for name, expression in self.hidden:
+            plan = project(plan, [*columns, (name, expression)])
+            columns.append((name, pc.field(name)))
+        table = project(plan, self.results).to_table(use_threads=False)
+        chunks = table.to_batches()
+        if len(chunks) == 1:
+            return chunks[0]
+        if not chunks:
+            return empty_record_batch(table.schema)
+        return table.combine_chunks().to_batches()[0]  # Arrow cuts its input at 32 Ki rows
+
+
+def project(plan: Any, columns: Sequence[tuple[str, pc.Expression]]) -> Any:
     from pyarrow import acero
 
-    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
-    project = acero.Declaration("project", acero.ProjectNodeOptions(list(expressions), list(names)), inputs=[source])
-    table = project.to_table(use_threads=False)
-    chunks = table.to_batches()
-    if len(chunks) == 1:
-        return chunks[0]
-    if not chunks:
-        return empty_record_batch(table.schema)
-    return table.combine_chunks().to_batches()[0]  # Arrow cuts its input at 32 Ki rows
+    options = acero.ProjectNodeOptions([expression for _, expression in columns], [name for name, _ in columns])
+    return acero.Declaration("project", options, inputs=[plan])
 
 
 def evaluate_column(batch: pa.RecordBatch, expression: pc.Expression) -> pa.Array:
     """Evaluate one lowered expression; shape (rows,)."""
-    return evaluate_columns(batch, [expression], ["result"]).column(0)
+    return Computation((("result", expression),)).evaluate(batch).column(0)
 
 
 @dataclass(frozen=True)
 class LoweredExpression:
-    """An expression bound to a schema: what Arrow evaluates, its type, and the columns it reads."""
+    """An expression bound to a schema: its type, the columns it reads, and ways to evaluate it (see Lowering)."""
 
-    arrow: pc.Expression
-    """Fails if a row does: the quick way."""
     data_type: pa.DataType
     columns: tuple[str, ...]
-    forgiving: pc.Expression | None = None
-    """Null in the rows that fail, as far as that can be foreseen; for batches in which `arrow` fails."""
+    quick: pc.Expression
+    careful: Computation | None
+    """None if it does not differ from `quick`. Otherwise what `quick` gives without failing is right as well."""
+    forgiving: Computation | None
+    """None unless it was asked for."""
+
+    def evaluate(self, rows: pa.RecordBatch, way: Way) -> pa.Array:
+        """Return the result, shape (rows,). Raises pyarrow.ArrowException if a row fails."""
+        computation = {Way.QUICK: None, Way.CAREFUL: self.careful, Way.FORGIVING: self.forgiving}[way]
+        if computation is None:
+            return evaluate_column(rows, self.quick)
+        return computation.evaluate(rows).column(0)
 
 
 def lower(expression: Expression, schema: pa.Schema, null_on_error: bool = False) -> LoweredExpression:
@@ -710,19 +778,27 @@ def lower(expression: Expression, schema: pa.Schema, null_on_error: bool = False
     Raises UnknownColumnError, or ExpressionTypeError if the types do not fit.
     """
     node = expression.node
+    computations: dict[Way, Computation] = {}
     try:
-        arrow, data_type = node.lower(Lowering(schema), None)
-        evaluate_column(empty_record_batch(schema), arrow)
-        forgiving = None
-        if null_on_error:
-            lowering = Lowering(schema, null_on_error)
-            forgiving, _ = node.lower(lowering, None)
+        quick, data_type = node.lower(Lowering(schema, Way.QUICK), None)
+        evaluate_column(empty_record_batch(schema), quick)
+        for way in (Way.CAREFUL, Way.FORGIVING) if null_on_error else (Way.CAREFUL,):
+            lowering = Lowering(schema, way)
+            result, _ = node.lower(lowering, None)
             for guard in lowering.guards:
-                forgiving = call("if_else", [guard, null_of(data_type), forgiving])
+                result = call("if_else", [guard, null_of(data_type), result])
+            if lowering.has_masks or null_on_error:
+                computations[way] = Computation((("result", result),), tuple(lowering.hidden))
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ExpressionTypeError(f"{expression} does not fit the types of its columns: {error}") from error
     found = node.columns(schema)
-    return LoweredExpression(arrow, data_type, tuple(name for name in schema.names if name in found), forgiving)
+    return LoweredExpression(
+        data_type,
+        tuple(name for name in schema.names if name in found),
+        quick,
+        computations.get(Way.CAREFUL),
+        computations.get(Way.FORGIVING),
+    )
 
 
 class Expression:

@@ -15,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from jetfast.api.expressions import (
+    HIDDEN,
     Column,
+    Computation,
     Expression,
     ExpressionTypeError,
     LoweredExpression,
     UnknownColumnError,
-    evaluate_columns,
+    Way,
     lower,
 )
 from jetfast.api.naming import require_columns, require_distinct, unknown_column
@@ -29,8 +31,8 @@ from jetfast.errors import JobDefinitionError, JobFailedError
 
 OnError = Literal["fail", "null"]
 
-HIDDEN = "\x01"
-"""First character of columns that exist only inside a step; what follows is the name that users know."""
+FAILURES = (pa.ArrowException, OverflowError)
+"""What Arrow raises when a row cannot be computed."""
 
 
 class Operation(Protocol):
@@ -84,7 +86,11 @@ def check_on_error(step: str, on_error: str) -> None:
 
 
 class Evaluator:
-    """Evaluates lowered expressions over batches of one schema; a row that fails stops the job or gives null."""
+    """Evaluates lowered expressions over batches of one schema; a row that fails stops the job or gives null.
+
+    All expressions at once in the quick way; if that fails, one by one in their careful or forgiving ways. Once such a
+    batch was met, the quick way is not tried any more.
+    """
 
     def __init__(
         self,
@@ -97,8 +103,11 @@ class Evaluator:
         self.step = step
         self.names = list(names)
         self.lowered = list(lowered)
-        self.expressions = [expression.arrow for expression in lowered]
+        self.quick = Computation(
+            tuple((name, expression.quick) for name, expression in zip(names, lowered, strict=True))
+        )
         self.on_error = on_error
+        self.has_failed = False
         read = {name for expression in lowered for name in expression.columns}
         # A literal reads nothing, but some column must carry the number of rows.
         self.read = [name for name in schema.names if name in read] or schema.names[:1]
@@ -106,19 +115,28 @@ class Evaluator:
     def evaluate(self, batch: Batch) -> pa.RecordBatch:
         """Return one column per expression, shape (rows,) each."""
         rows = batch.select(self.read).to_arrow()
-        try:
-            return evaluate_columns(rows, self.expressions, self.names)
-        except (pa.ArrowException, OverflowError) as error:
-            if self.on_error == "fail":
-                raise self.failure(rows, error) from error
-        columns = [self.evaluate_or_null(rows, expression) for expression in self.lowered]
+        if not self.has_failed:
+            try:
+                return self.quick.evaluate(rows)
+            except FAILURES as error:
+                if self.on_error == "fail" and all(expression.careful is None for expression in self.lowered):
+                    raise self.failure(rows, error) from error
+                self.has_failed = True
+        columns = []
+        for expression in self.lowered:
+            try:
+                columns.append(expression.evaluate(rows, Way.CAREFUL))
+            except FAILURES as error:
+                if self.on_error == "fail":
+                    raise self.failure(rows, error) from error
+                columns.append(self.evaluate_or_null(rows, expression))
         return pa.RecordBatch.from_arrays(columns, names=self.names)
 
     def evaluate_or_null(self, rows: pa.RecordBatch, expression: LoweredExpression) -> pa.Array:
-        """Evaluate the forgiving form; rows in which that fails too are found by halving: few cost few evaluations."""
+        """Evaluate the forgiving way; rows in which that fails too are found by halving: few cost few evaluations."""
         try:
-            return evaluate_columns(rows, [expression.forgiving], ["result"]).column(0)
-        except (pa.ArrowException, OverflowError):
+            return expression.evaluate(rows, Way.FORGIVING)
+        except FAILURES:
             if rows.num_rows == 1:
                 return pa.nulls(1, expression.data_type)
         middle = rows.num_rows // 2
@@ -134,8 +152,8 @@ class Evaluator:
 
         def fails(expression: LoweredExpression, start: int, row_count: int) -> bool:
             try:
-                evaluate_columns(rows.slice(start, row_count), [expression.arrow], ["result"])
-            except (pa.ArrowException, OverflowError):
+                expression.evaluate(rows.slice(start, row_count), Way.CAREFUL)
+            except FAILURES:
                 return True
             return False
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from jetfast.api.expressions import Column, Expression
-from jetfast.api.operations import HIDDEN, BoundOperation, Operation, Select, WithColumns
+from jetfast.api.expressions import HIDDEN, Column, Expression
+from jetfast.api.operations import BoundOperation, Operation, Select, WithColumns
 from jetfast.api.steps import (
     LATE_PORT,
     MISSED_UNTIL,

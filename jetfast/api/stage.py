@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from jetfast.api.expressions import Column, Expression, as_expression
+from jetfast.api.expressions import HIDDEN, Column, Expression, as_expression
 from jetfast.api.naming import require_columns, require_distinct, shorten
 from jetfast.api.operations import (
-    HIDDEN,
     Drop,
     OnError,
     Operation,

@@ -3,6 +3,7 @@
 import pickle
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import reduce
 
 import duckdb
 import numpy as np
@@ -17,10 +18,10 @@ from jetfast.api.expressions import (
     Expression,
     ExpressionTypeError,
     UnknownColumnError,
+    Way,
     as_expression,
     coalesce,
     col,
-    evaluate_column,
     lit,
     lower,
     when,
@@ -47,7 +48,14 @@ def evaluate(expression: object, null_on_error: bool = False, rows: pa.RecordBat
     """Evaluate after a round trip through pickle, as members do."""
     travelled = pickle.loads(pickle.dumps(as_expression(expression)))
     lowered = lower(travelled, rows.schema, null_on_error)
-    return evaluate_column(rows, lowered.forgiving if null_on_error else lowered.arrow)
+    if null_on_error:
+        return lowered.evaluate(rows, Way.FORGIVING)
+    result = lowered.evaluate(rows, Way.CAREFUL)
+    try:
+        assert lowered.evaluate(rows, Way.QUICK).equals(result)
+    except pa.ArrowInvalid:  # a row that does not matter failed
+        assert lowered.careful is not None
+    return result
 
 
 def values(expression: object, null_on_error: bool = False) -> list[object]:
@@ -150,6 +158,21 @@ def test_conditions_guard_what_follows_them() -> None:
     assert values(when(col("j") != 0, col("i") % col("j"))) == [1, None, 0, None]
     assert values(when(col("s") == "x", col("s").cast("int"))) == [None] * 4
     assert values(when(col("j") == 0, 0.0).otherwise(when(ratio > 0, 1.0).otherwise(2.0)), True) == [1.0, 0.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("way", [Way.CAREFUL, Way.FORGIVING])
+def test_long_chains_of_conditions_stay_small(way: Way) -> None:
+    conditions = [(col("i") + number) / col("j") > number - 10 for number in range(40)]
+    everything = reduce(lambda left, right: left & right, conditions)
+    case = when(col("i") / col("j") > 100, -1)
+    for number in range(40):
+        case = case.when((col("i") + number) / (col("j") - 3) > 20, number)
+    for expression in (everything, case.otherwise(99)):
+        rows = ROWS.slice(0, 1)
+        assert (
+            lower(expression, ROWS.schema, True).evaluate(rows, way).to_pylist()
+            == lower(expression, ROWS.schema).evaluate(rows, Way.QUICK).to_pylist()
+        )
 
 
 def test_overflow_is_an_error_not_a_wrapped_value() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jetfast.api.expressions import as_expression, coalesce, col, evaluate_column, lit, lower, when
+from jetfast.api.expressions import Way, as_expression, coalesce, col, lit, lower, when
 
 pytestmark = pytest.mark.spark
 
@@ -115,7 +115,7 @@ def test_values_and_types_equal_sparks(frame: Any) -> None:
     )
     wrong = []
     for index, (ours, sql) in enumerate(EXPRESSIONS):
-        column = evaluate_column(ROWS, lower(as_expression(ours), ROWS.schema).arrow)
+        column = lower(as_expression(ours), ROWS.schema).evaluate(ROWS, Way.CAREFUL)
         theirs = result.column(index)
         if column.type != theirs.type:
             wrong.append(f"{sql}: {column.type} instead of {theirs.type}")
@@ -127,7 +127,7 @@ def test_values_and_types_equal_sparks(frame: Any) -> None:
 def test_rows_that_are_errors_in_spark_are_errors_here(frame: Any) -> None:
     for ours, sql in FAILING:
         with pytest.raises(pa.ArrowInvalid):
-            evaluate_column(ROWS, lower(as_expression(ours), ROWS.schema).arrow)
+            lower(as_expression(ours), ROWS.schema).evaluate(ROWS, Way.CAREFUL)
         with pytest.raises(Exception, match=r"OVERFLOW|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|CAST_INVALID_INPUT"):
             frame.selectExpr(sql).toArrow()
 
@@ -142,5 +142,5 @@ def test_on_error_null_gives_what_sparks_try_functions_give(frame: Any) -> None:
     ]
     result = frame.coalesce(1).selectExpr(*(f"{sql} as c{index}" for index, (_, sql) in enumerate(pairs))).toArrow()
     for index, (ours, sql) in enumerate(pairs):
-        column = evaluate_column(ROWS, lower(ours, ROWS.schema, null_on_error=True).forgiving)
+        column = lower(ours, ROWS.schema, null_on_error=True).evaluate(ROWS, Way.FORGIVING)
         assert column.to_pylist() == result.column(index).to_pylist(), sql
