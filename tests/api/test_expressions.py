@@ -162,10 +162,10 @@ def test_conditions_guard_what_follows_them() -> None:
 
 @pytest.mark.parametrize("way", [Way.CAREFUL, Way.FORGIVING])
 def test_long_chains_of_conditions_stay_small(way: Way) -> None:
-    conditions = [(col("i") + number) / col("j") > number - 10 for number in range(40)]
+    conditions = [(col("i") + number) / col("j") > number - 30 for number in range(20)]
     everything = reduce(lambda left, right: left & right, conditions)
     case = when(col("i") / col("j") > 100, -1)
-    for number in range(40):
+    for number in range(20):
         case = case.when((col("i") + number) / (col("j") - 3) > 20, number)
     for expression in (everything, case.otherwise(99)):
         rows = ROWS.slice(0, 1)
