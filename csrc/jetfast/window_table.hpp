@@ -27,6 +27,7 @@
 
 #include "jetfast/accumulators.hpp"
 #include "jetfast/arena.hpp"
+#include "jetfast/arrow_c_data.hpp"
 #include "jetfast/batch.hpp"
 #include "jetfast/column_view.hpp"
 #include "jetfast/frame.hpp"
@@ -129,6 +130,14 @@ struct WidenedColumn {
       has_nulls = count > 0;
       valid.assign(static_cast<size_t>(count), 0);
       needs_values = false;
+    } else if (view.layout == Layout::opaque) {  // only counted; unions have no nulls of their own, and say 0
+      const auto* array = static_cast<const ArrowArray*>(view.values);
+      const auto* bitmap = array->null_count != 0 && array->n_buffers > 0 ? static_cast<const uint8_t*>(array->buffers[0]) : nullptr;
+      has_nulls = bitmap != nullptr;
+      if (has_nulls) {
+        valid.resize(static_cast<size_t>(count));
+        for (int64_t row = 0; row < count; ++row) valid[row] = get_bit(bitmap, array->offset + view.bits_offset + row);
+      }
     } else if (view.validity != nullptr && view.null_count > 0) {
       has_nulls = true;
       valid.resize(static_cast<size_t>(count));

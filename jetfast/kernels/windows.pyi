@@ -46,7 +46,7 @@ class WindowTable:
         slide_us: int,
         offset_us: int = 0,
         partition_count: int = 271,
-        partitions: npt.NDArray[np.int32] | None = None,  # owned by this table (None: all); `save` writes a bound for each
+        partitions: npt.NDArray[np.int32] | None = None,  # owned (None: all); `save` writes a bound for each
     ) -> None: ...
     def accumulate(self, batch: Batch, collect_late: bool = False) -> Batch | None: ...  # late and partly late rows
     def advance(self, watermark: int) -> None: ...  # every window with end <= watermark becomes due

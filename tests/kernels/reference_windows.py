@@ -1,4 +1,4 @@
-"""The slow twin of WindowTable: keeps every row, and works each window out from its rows, in plain Python and exactly."""
+"""The slow twin of WindowTable: keeps every row, works each window out from its rows, in plain Python and exactly."""
 
 import math
 from collections.abc import Iterable

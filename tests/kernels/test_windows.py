@@ -1,21 +1,28 @@
 """Windows: each result equals the slow twin's, whatever the order of rows, watermarks, pauses and restores."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import duckdb
 import numpy as np
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
+from jetfast.core.aggregate import AggregateKind, result_type
 from jetfast.kernels.columns import Batch
 from jetfast.kernels.partitioning import assign_partitions
-from jetfast.kernels.windows import FrameTable, WindowTable
+from jetfast.kernels.windows import AGGREGATE_KINDS, FrameTable, WindowTable, aggregate_result_type
 from jetfast.types import MAX_TIME, MIN_TIME
-from tests.kernels.reference_windows import ReferenceWindows, canonical
+from tests.kernels.reference_windows import ReferenceWindows, aggregate, canonical
 
 SCHEMA = pa.schema(
     [
@@ -297,7 +304,7 @@ def test_each_partition_is_treated_by_its_own_bound(
             for twin in slow:
                 wanted.update(twin.advance(max(step, twin.watermark)))
             found = drain(one, keys)
-            # Windows between the new watermark and a restored one belong to the future: the twin has given them already.
+            # Windows up to a restored watermark were given before: neither table nor twin gives them again.
             check_results(found, wanted, AGGREGATES)
         else:
             missed = 0
@@ -318,7 +325,7 @@ def test_each_partition_is_treated_by_its_own_bound(
     flushes=st.lists(st.booleans(), min_size=1, max_size=4),
 )
 def test_two_stages_equal_one(window: Any, keys: list[str], script: Any, stages: int, flushes: Any) -> None:
-    """First stages flush at watermarks and now and then in between; what the second stage calls late is counted in rows."""
+    """First stages flush at watermarks and now and then in between; the second counts late ones in rows."""
     slow = reference(window, keys)
     first = [FrameTable(SCHEMA, keys, "t", AGGREGATES, *window) for _ in range(stages)]
     second = make_table(window, keys)
@@ -334,7 +341,7 @@ def test_two_stages_equal_one(window: Any, keys: list[str], script: Any, stages:
             for table in first:
                 table.advance(step)
                 take(table)
-                # Rows ahead of the watermark stay in the first stage; late ones must not, or they would be judged later.
+                # All partials go on before the watermark does: rows are judged by the one before it, as in one stage.
                 table.flush()
                 take(table)
             second.advance(step)
@@ -348,3 +355,394 @@ def test_two_stages_equal_one(window: Any, keys: list[str], script: Any, stages:
     assert second.rows + sum(table.rejected_rows for table in first) == slow.rows == sum(table.rows for table in first)
     assert (second.late_rows, second.partly_late_rows) == (slow.late_rows, slow.partly_late_rows)
     assert all(table.memory()["keys"] == table.memory()["frames"] == 0 for table in first)
+
+
+# ---- types ----------------------------------------------------------------------------------------------------------
+
+
+def one_window(values: pa.Array, kinds: Sequence[str], keys: Sequence[int] | None = None) -> dict[str, Any]:
+    """Aggregates of one column in one window, one global key (or `keys`), as a column of results each."""
+    times_column = pa.array(range(len(values)), pa.int64()).cast(pa.timestamp("us"))
+    key_column = pa.array(keys if keys is not None else [0] * len(values), pa.int64())
+    batch = pa.record_batch([key_column, times_column, values], names=["k", "t", "v"])
+    aggregates = [(kind, kind, None if kind == "count" else "v") for kind in kinds]
+    table = WindowTable(batch.schema, ["k"], "t", aggregates, 1_000_000, 1_000_000)
+    table.accumulate(Batch.from_arrow(batch))
+    table.advance(MAX_TIME)
+    result = table.emit()
+    assert result is not None
+    result.to_arrow().validate(full=True)
+    return {kind: result.to_arrow().column(kind) for kind in kinds}
+
+
+NUMBERS = [
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    *(pa.float16(), pa.float32(), pa.float64()),
+    *(pa.decimal32(5, 2), pa.decimal64(12, 2), pa.decimal128(20, 2), pa.decimal128(38, 6)),
+]
+ORDERED = [
+    *(pa.bool_(), pa.date32(), pa.date64(), pa.time32("ms"), pa.time64("ns")),
+    *(pa.timestamp("s"), pa.timestamp("ns", "UTC"), pa.duration("us")),
+]
+
+
+@pytest.mark.parametrize("data_type", NUMBERS, ids=str)
+@pytest.mark.parametrize("encoded", [False, True], ids=["plain", "dictionary"])
+def test_every_number_type_has_every_aggregate(data_type: pa.DataType, encoded: bool) -> None:
+    numbers = [1, 100, None, 7, 7, 0] if str(data_type).startswith("uint") else [-100, 1, 100, None, 7, 7, 0]
+    if pa.types.is_decimal(data_type):
+        column = pa.array([None if number is None else Decimal(number) for number in numbers], data_type)
+    else:
+        column = pa.array(
+            [None if number is None else data_type.to_pandas_dtype()(number) for number in numbers], data_type
+        )
+    if encoded:
+        column = pa.DictionaryArray.from_arrays(
+            pa.array([None if number is None else place for place, number in enumerate(numbers)], pa.int32()), column
+        )
+    results = one_window(column, AGGREGATE_KINDS)
+    for kind, result in results.items():
+        assert result.type == aggregate_result_type(kind, None if kind == "count" else column.type)
+        exact = aggregate(kind, [None if number is None else Fraction(number) for number in numbers])
+        assert float(result[0].as_py()) == pytest.approx(float(exact), rel=1e-6 if kind == "mean" else 1e-12)
+
+
+@pytest.mark.parametrize("data_type", ORDERED, ids=str)
+def test_times_and_booleans_have_a_least_and_a_greatest(data_type: pa.DataType) -> None:
+    if pa.types.is_boolean(data_type):
+        column, least, greatest = pa.array([None, True, False]), False, True
+    elif data_type == pa.date64():
+        column, least, greatest = (
+            pa.array([86_400_000, None, -86_400_000], pa.int64()).cast(data_type),
+            -86_400_000,
+            86_400_000,
+        )
+    else:
+        storage = pa.int32() if data_type.bit_width == 32 else pa.int64()
+        column, least, greatest = pa.array([7, None, 2, 90_000], storage).cast(data_type), 2, 90_000
+    results = one_window(column, ["min", "max", "count_values"])
+    assert results["min"].type == results["max"].type == data_type
+    storage = pa.bool_() if pa.types.is_boolean(data_type) else pa.int32() if data_type.bit_width == 32 else pa.int64()
+    assert results["min"].view(storage).to_pylist() == [least]
+    assert results["max"].view(storage).to_pylist() == [greatest]
+    assert results["count_values"].to_pylist() == [len(column) - 1]
+
+
+@pytest.mark.parametrize("data_type", [*NUMBERS, *ORDERED], ids=str)
+def test_a_window_of_nulls_gives_null_and_counts_no_value(data_type: pa.DataType) -> None:
+    kinds = AGGREGATE_KINDS if data_type in NUMBERS else ("count", "count_values", "min", "max")
+    for kind, result in one_window(pa.nulls(3, data_type), kinds).items():
+        assert result.to_pylist() == [{"count": 3, "count_values": 0}.get(kind)]
+
+
+def test_values_of_any_type_can_be_counted() -> None:
+    for column in (
+        pa.array(["a", None, "b"]),
+        pa.array([[1], None, []]),
+        pa.array([{"x": 1}, None, {"x": 2}]),
+        pa.array(["a", None, "a"]).dictionary_encode(),
+    ):
+        assert one_window(column, ["count", "count_values"])["count_values"].to_pylist() == [2]
+    assert one_window(pa.nulls(3), ["count", "count_values"])["count_values"].to_pylist() == [0]
+
+
+@pytest.mark.parametrize("kind", ["var_samp", "stddev_samp"])
+def test_sample_variance_of_one_value_is_null_as_in_spark(kind: str) -> None:
+    assert one_window(pa.array([5.0, None]), [kind])[kind].to_pylist() == [None]
+    assert one_window(pa.array([5.0]), ["var_pop", "stddev_pop"])["var_pop"].to_pylist() == [0.0]
+
+
+def test_nan_is_greater_than_every_number() -> None:
+    results = one_window(pa.array([math.inf, math.nan, 1.0]), ["min", "max"])
+    assert results["min"].to_pylist() == [1.0]
+    assert math.isnan(results["max"][0].as_py())
+    assert math.isnan(one_window(pa.array([math.nan]), ["min"])["min"][0].as_py())
+
+
+def test_decimal_means_are_rounded_half_up_away_from_zero() -> None:
+    for sign in (1, -1):
+        column = pa.array(
+            [Decimal(sign), Decimal(0), Decimal(0), Decimal(0), Decimal(0), Decimal(0)], pa.decimal128(38, 4)
+        )
+        assert one_window(column, ["mean"])["mean"].to_pylist() == [sign * Decimal("0.16666667")]
+        column = pa.array([sign * Decimal("0.01"), *[Decimal(0)] * 15], pa.decimal64(10, 2))  # 0.000625
+        assert one_window(column, ["mean"])["mean"].to_pylist() == [sign * Decimal("0.000625")]
+        column = pa.array([sign * Decimal("0.01"), *[Decimal(0)] * 31], pa.decimal64(10, 2))  # 0.0003125
+        assert one_window(column, ["mean"])["mean"].to_pylist() == [sign * Decimal("0.000313")]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            pa.array([2**63 - 1, 1]),
+            r"aggregate 'sum': sum of 'v' does not fit int64 for key k=0 in the window \[1970-01-01T",
+        ),
+        (pa.array([-(2**63), -1]), "does not fit int64"),
+        (pa.array([2**63], pa.uint64()), "does not fit int64"),
+        (pa.array([Decimal(9 * 10**37)] * 2, pa.decimal128(38, 0)), r"does not fit decimal128\(38, 0\)"),
+        (pa.array([Decimal(9 * 10**37)] * 4, pa.decimal128(38, 0)), r"does not fit decimal128\(38, 0\)"),  # past 2^128
+    ],
+)
+def test_a_sum_that_does_not_fit_is_an_error_naming_key_and_window(values: pa.Array, message: str) -> None:
+    with pytest.raises(OverflowError, match=message):
+        one_window(values, ["sum"])
+
+
+def test_sums_may_pass_the_limits_on_the_way() -> None:
+    assert one_window(pa.array([2**63 - 1, 5, -6]), ["sum", "mean"])["sum"].to_pylist() == [2**63 - 2]
+    big = Decimal(9 * 10**37)
+    assert one_window(pa.array([big, big, -big, -big, Decimal(1)], pa.decimal128(38, 0)), ["sum"])[
+        "sum"
+    ].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("kind", [kind.value for kind in AggregateKind])
+def test_kinds_and_result_types_are_those_of_the_api(kind: str) -> None:
+    assert kind in AGGREGATE_KINDS
+    for data_type in (*NUMBERS, *ORDERED, pa.string(), pa.decimal256(40, 2), pa.month_day_nano_interval()):
+        try:
+            wanted = result_type(AggregateKind(kind), data_type)
+        except TypeError as error:
+            schema = pa.schema([("t", pa.date32()), ("v", data_type)])
+            with pytest.raises(TypeError, match=re.escape(str(error))):
+                WindowTable(schema, [], "t", [("a", kind, "v")], 10, 10)
+        else:
+            table = WindowTable(pa.schema([("t", pa.date32()), ("v", data_type)]), [], "t", [("a", kind, "v")], 10, 10)
+            assert table.output_schema.field("a").type == wanted
+
+
+# ---- sliding ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_float_sum_stays_exact_after_any_number_of_slides() -> None:
+    """Huge values pass through the window before small ones; whatever had been added and deducted would show."""
+    generator = np.random.default_rng(3)
+    count = 40_000
+    values = generator.standard_normal(count) * 10.0 ** generator.integers(-12, 18, count)
+    values[::501] = np.nan
+    values[::733] = np.inf
+    schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("v", pa.float64())])
+    table = WindowTable(schema, ["k"], "t", [("s", "sum", "v"), ("m", "mean", "v")], 40, 5)
+    found = {}
+    for start in range(0, count, 500):
+        part = slice(start, start + 500)
+        columns = [np.zeros(500, np.int64), np.arange(count, dtype=np.int64)[part].view("datetime64[us]"), values[part]]
+        table.accumulate(Batch.from_arrow(pa.record_batch([pa.array(column) for column in columns], schema=schema)))
+        table.advance(start + 480)
+        while (batch := table.emit()) is not None:
+            found.update({row["window_end"]: row for row in rows_of(batch)})
+    assert len(found) == (count - 20) // 5
+    for end, row in found.items():
+        window = values[max(0, end - 40) : end]
+        if np.isfinite(window).all():
+            assert abs(row["s"] - math.fsum(window)) <= 1e-9 * np.abs(window).sum()
+        else:
+            assert not math.isfinite(row["s"])
+            assert math.isnan(row["s"]) == bool(np.isnan(window).any())
+
+
+def test_a_far_future_row_makes_neither_frames_nor_windows_in_between() -> None:
+    table = make_table((100, 1, 0), ["k"])
+    row = {"k": 1, "s": None, "t": 0, "f": 1.0, "i": 1, "d": None}
+    table.accumulate(to_batch([row, {**row, "t": 10**17}, {**row, "t": MAX_TIME}]))
+    assert table.memory()["frames"] == 3
+    table.advance(10**17 - 5)
+    assert len(drain(table, ["k"])) == 100
+    table.advance(MAX_TIME)
+    assert len(drain(table, ["k"])) == 101
+
+
+def test_memory_is_bounded_by_the_keys_in_the_window() -> None:
+    """Each key lives for a short while; 200 times as many come by as are ever there at once."""
+    schema = pa.schema([("k", pa.string()), ("t", pa.timestamp("us")), ("v", pa.float64())])
+    table = WindowTable(schema, ["k"], "t", [("n", "count", None), ("x", "max", "v")], 20, 5)
+    sizes = []
+    for start in range(0, 100_000, 500):
+        moment = pa.array(range(start, start + 500), pa.int64())
+        batch = pa.record_batch(
+            [moment.cast(pa.string()), moment.cast(pa.timestamp("us")), moment.cast(pa.float64())], schema=schema
+        )
+        table.accumulate(Batch.from_arrow(batch))
+        table.advance(start + 500)
+        while table.emit() is not None:
+            pass
+        memory = table.memory()
+        assert memory["keys"] <= 20
+        sizes.append(memory["key_bytes"] + memory["frame_bytes"])
+    assert max(sizes) <= 2 * sizes[2]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    batches=st.lists(st.lists(rows, min_size=1, max_size=12), min_size=1, max_size=4),
+    old=windows,
+    new=windows,
+    padding=st.integers(0, 2),
+)
+def test_a_changed_window_realigns_frames_upward_and_merges_them(
+    batches: Any, old: Any, new: Any, padding: int
+) -> None:
+    """A row of a saved frame counts as if it came right before the new boundary at or above the frame's end."""
+    table, before, after = make_table(old, ["k"]), reference(old, ["k"]), reference(new, ["k"])
+    for batch in batches:
+        table.accumulate(to_batch(batch, padding=padding))
+    changed = make_table(new, ["k"])
+    restore_all([changed], table.save())
+    for row in [row for batch in batches for row in batch if row["t"] is not None]:
+        end = before.frame_of(row["t"])
+        boundary = after.frame_of(end - 1)
+        after.accumulate(
+            [{**row, "t": min(boundary, MAX_TIME) - 1 if boundary < MAX_TIME or end < MAX_TIME else MAX_TIME}]
+        )
+    changed.advance(MAX_TIME)
+    found, wanted = drain(changed, ["k"]), after.advance(MAX_TIME)
+    check_results(found, wanted, AGGREGATES)
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_refused_until_everything_due_has_been_emitted() -> None:
+    table = make_table((10, 10, 0), ["k"])
+    batch = to_batch([{"k": 1, "s": None, "t": 0, "f": 1.0, "i": 1, "d": None}])
+    table.accumulate(batch)
+    table.advance(10)
+    for refused in (lambda: table.accumulate(batch), lambda: table.advance(20), table.save):
+        with pytest.raises(ValueError, match="emit all windows that are due"):
+            refused()
+    assert len(drain(table, ["k"])) == 1
+    table.accumulate(batch)
+    with pytest.raises(ValueError, match="must not go back"):
+        table.advance(9)
+
+
+def test_definitions_that_cannot_work_are_refused() -> None:
+    def make(
+        keys: Any = ("k",), time: str = "t", aggregates: Any = (("n", "count", None),), size: int = 10, slide: int = 5
+    ) -> None:
+        WindowTable(SCHEMA, list(keys), time, list(aggregates), size, slide)
+
+    with pytest.raises(ValueError, match="multiple of slide_us, got 10 and 3"):
+        make(slide=3)
+    with pytest.raises(TypeError, match="time column 'i' must be a timestamp or date, it is int32"):
+        make(time="i")
+    with pytest.raises(ValueError, match="aggregate 'n': there is no column 'missing'; the columns are k, s, t"):
+        make(aggregates=[("n", "sum", "missing")])
+    with pytest.raises(TypeError, match="aggregate 'x' of column 's': sum needs numbers, got string"):
+        make(aggregates=[("x", "sum", "s")])
+    with pytest.raises(ValueError, match="there is no aggregate 'median'"):
+        make(aggregates=[("x", "median", "f")])
+    with pytest.raises(ValueError, match="two result columns are named 'k'"):
+        make(aggregates=[("k", "count", None)])
+    with pytest.raises(ValueError, match="sum needs a column"):
+        make(aggregates=[("x", "sum", None)])
+
+
+def test_state_of_another_definition_is_refused() -> None:
+    table = make_table((10, 10, 0), ["k"])
+    table.accumulate(to_batch([{"k": 1, "s": None, "t": 0, "f": 1.0, "i": 1, "d": None}]))
+    (piece,) = [piece for piece in table.save() if piece[1] == "windows"]
+    with pytest.raises(ValueError, match="saved windows .* must have the columns"):
+        make_table((10, 10, 0), ["k"], AGGREGATES[:2]).restore(*piece)
+    with pytest.raises(ValueError, match="not 'sessions'"):
+        make_table((10, 10, 0), ["k"]).restore(0, "sessions", piece[2])
+    with pytest.raises(ValueError, match="before the first row"):
+        table.restore(*piece)
+
+
+# ---- other engines ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_tumbling_windows_equal_polars(unit: str) -> None:
+    generator = np.random.default_rng(11)
+    count = 20_000
+    frame = pl.DataFrame(
+        {
+            "name": pl.Series(generator.choice(["anna", "bo", "a much longer name than others"], count)).cast(
+                pl.Categorical
+            ),
+            "number": generator.integers(0, 50, count).astype(np.int32),
+            "t": generator.integers(-2000, 2000, count),
+            "v": generator.integers(-1000, 1000, count) / 64,
+        }
+    ).with_columns(v=pl.when(pl.col("number") % 7 == 0).then(None).otherwise(pl.col("v")))
+    table = frame.to_arrow().set_column(2, "t", pa.array(frame["t"].to_numpy()).cast(pa.timestamp(unit)))
+    per_unit = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}[unit]
+    size = 100 * per_unit
+    windows_table = WindowTable(
+        table.schema,
+        ["name", "number"],
+        "t",
+        [("n", "count", None), ("s", "sum", "v"), ("lo", "min", "v"), ("hi", "max", "v"), ("var", "var_samp", "v")],
+        size,
+        size,
+    )
+    for batch in table.to_batches(max_chunksize=777):
+        windows_table.accumulate(Batch.from_arrow(batch))
+    windows_table.advance(MAX_TIME)
+    batches = []
+    while (result := windows_table.emit(1000)) is not None:
+        batches.append(result.to_arrow())
+    found = pl.from_arrow(pa.Table.from_batches(batches))
+    assert isinstance(found, pl.DataFrame)
+    divisor = 1000 if unit == "ns" else 1
+    wanted = (
+        frame.with_columns(end=((pl.col("t") // divisor * per_unit) // size + 1) * size)
+        .group_by("name", "number", "end")
+        .agg(n=pl.len(), s=pl.sum("v"), lo=pl.min("v"), hi=pl.max("v"), var=pl.var("v"), values=pl.count("v"))
+        .with_columns(s=pl.when(pl.col("values") == 0).then(None).otherwise(pl.col("s")))
+        .drop("values")
+        .with_columns(pl.col("name").cast(pl.String), pl.col("n").cast(pl.Int64))
+        .sort("name", "number", "end")
+    )
+    found = found.with_columns(end=pl.col("window_end").cast(pl.Int64)).drop("window_start", "window_end")
+    found = found.with_columns(pl.col("name").cast(pl.String)).sort("name", "number", "end").select(wanted.columns)
+    assert_frame_equal(found, wanted)
+
+
+def test_sliding_windows_equal_duckdb() -> None:
+    generator = np.random.default_rng(12)
+    count = 5_000
+    columns = {
+        "k": pa.array(generator.integers(0, 20, count)),
+        "t": pa.array(np.sort(generator.integers(0, 10_000, count)) + generator.integers(-50, 1, count)).cast(
+            pa.timestamp("us")
+        ),
+        "v": pa.array(generator.integers(-(2**40), 2**40, count)),
+    }
+    table = pa.table(columns)
+    windows_table = WindowTable(
+        table.schema,
+        ["k"],
+        "t",
+        [("n", "count", None), ("s", "sum", "v"), ("m", "mean", "v"), ("lo", "min", "v")],
+        600,
+        100,
+    )
+    found = []
+    highest = 0
+    for batch in table.to_batches(max_chunksize=512):
+        late = windows_table.accumulate(Batch.from_arrow(batch), collect_late=True)
+        assert late is None
+        highest = max(highest, pc.max(batch.column("t")).value)
+        windows_table.advance(highest - 51)
+        while (result := windows_table.emit(333)) is not None:
+            found.extend(rows_of(result))
+    windows_table.advance(MAX_TIME)
+    while (result := windows_table.emit(333)) is not None:
+        found.extend(rows_of(result))
+    connection = duckdb.connect()
+    connection.register("source", table)
+    wanted = connection.sql(
+        """
+        select k, w - 600, w, count(*), sum(v)::bigint, avg(v), min(v)
+        from (select k, v, epoch_us(t) as us from source), generate_series(-1000, 12000, 100) as ends(w)
+        where us < w and us >= w - 600 group by k, w
+        """
+    ).fetchall()
+    assert len(found) == len(wanted)
+    for row, want in zip(sorted(tuple(row.values()) for row in found), sorted(wanted), strict=True):
+        assert row[:5] + row[6:] == want[:5] + want[6:]
+        assert row[5] == pytest.approx(want[5], rel=1e-12)

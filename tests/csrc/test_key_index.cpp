@@ -1,0 +1,152 @@
+// The key index: every variant of the probe gives the same slots, keys come and go, long and short, and come out unchanged.
+#include <cstring>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "check.hpp"
+#include "jetfast/key_index.hpp"
+
+using jetfast::Arena;
+using jetfast::Column;
+using jetfast::ColumnView;
+using jetfast::KeyIndex;
+using jetfast::Kind;
+using jetfast::Layout;
+using jetfast::SimdLevel;
+
+namespace {
+
+ColumnView int64_type() { return jetfast::fixed_type(Kind::int64, 8); }
+
+ColumnView string_type() {
+  ColumnView type;
+  type.kind = Kind::string;
+  type.layout = Layout::offsets32;
+  return type;
+}
+
+uint64_t next_random(uint64_t& state) {  // splitmix64 (Vigna 2015)
+  uint64_t value = state += 0x9e3779b97f4a7c15u;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
+std::vector<SimdLevel> levels() {
+  std::vector<SimdLevel> result{SimdLevel::plain};
+  if (jetfast::available_simd() >= SimdLevel::avx2) result.push_back(SimdLevel::avx2);
+  if (jetfast::available_simd() >= SimdLevel::avx512) result.push_back(SimdLevel::avx512);
+  return result;
+}
+
+// Random keys of a small and of a large range, with releases in between, against std::unordered_map.
+void words_equal_a_plain_map(SimdLevel level) {
+  KeyIndex index({int64_type()});
+  index.set_simd(level);
+  std::unordered_map<int64_t, uint32_t> wanted;
+  uint64_t state = 7;
+  for (int round = 0; round < 60; ++round) {
+    std::vector<int64_t> keys(500);
+    for (int64_t& key : keys) key = static_cast<int64_t>(next_random(state) % (round % 2 ? 300 : 20000)) - 100;
+    ColumnView view = int64_type();
+    view.values = keys.data();
+    view.row_count = static_cast<int64_t>(keys.size());
+    std::vector<uint32_t> slots(keys.size());
+    index.find_or_insert(&view, nullptr, view.row_count, slots.data());
+    for (size_t row = 0; row < keys.size(); ++row) {
+      const auto found = wanted.emplace(keys[row], slots[row]);
+      CHECK(found.first->second == slots[row]);
+      CHECK(slots[row] < index.slot_limit());
+    }
+    CHECK(index.live() == static_cast<int64_t>(wanted.size()));
+    for (auto item = wanted.begin(); item != wanted.end();) {
+      if (next_random(state) % 3) {
+        ++item;
+      } else {
+        index.release(item->second);
+        item = wanted.erase(item);
+      }
+    }
+  }
+  CHECK(index.slot_limit() < 20000);
+  Arena arena;
+  for (const auto& [key, slot] : wanted) {
+    const std::vector<Column> columns = index.keys_of(&slot, 1, arena);
+    CHECK(static_cast<const int64_t*>(columns[0].view.values)[0] == key);
+  }
+}
+
+void strings_come_and_go() {
+  KeyIndex index({string_type(), int64_type()});
+  std::unordered_map<std::string, uint32_t> wanted;
+  uint64_t state = 11;
+  Arena arena;
+  for (int round = 0; round < 40; ++round) {
+    std::vector<int32_t> offsets{0};
+    std::vector<int64_t> numbers;
+    std::string bytes;
+    std::vector<std::string> keys;
+    for (int row = 0; row < 200; ++row) {
+      const uint64_t number = next_random(state) % 700;
+      const std::string key(number % 37, static_cast<char>('a' + number % 26));
+      bytes += key;
+      offsets.push_back(static_cast<int32_t>(bytes.size()));
+      numbers.push_back(static_cast<int64_t>(number));
+      keys.push_back(key + "/" + std::to_string(number));
+    }
+    ColumnView views[2] = {string_type(), int64_type()};
+    views[0].offsets = offsets.data();
+    views[0].bytes = reinterpret_cast<const uint8_t*>(bytes.data());
+    views[1].values = numbers.data();
+    views[0].row_count = views[1].row_count = 200;
+    std::vector<uint32_t> slots(200);
+    index.find_or_insert(views, nullptr, 200, slots.data());
+    for (size_t row = 0; row < keys.size(); ++row) CHECK(wanted.emplace(keys[row], slots[row]).first->second == slots[row]);
+    CHECK(index.live() == static_cast<int64_t>(wanted.size()));
+    const std::vector<Column> columns = index.keys_of(slots.data(), 200, arena);
+    for (int64_t row = 0; row < 200; ++row) {
+      const int64_t start = jetfast::offset_at(columns[0].view, row), end = jetfast::offset_at(columns[0].view, row + 1);
+      const std::string key(reinterpret_cast<const char*>(columns[0].view.bytes) + start, static_cast<size_t>(end - start));
+      CHECK(key + "/" + std::to_string(static_cast<const int64_t*>(columns[1].view.values)[row]) == keys[static_cast<size_t>(row)]);
+    }
+    for (auto item = wanted.begin(); item != wanted.end();) {
+      if (next_random(state) % 2) {
+        ++item;
+      } else {
+        index.release(item->second);
+        item = wanted.erase(item);
+      }
+    }
+  }
+  CHECK(index.slot_limit() <= 700);
+}
+
+void rows_may_be_chosen_and_nulls_are_one_key() {
+  const std::vector<int64_t> keys{5, 6, 5, 7, 0, 5};
+  const uint8_t validity = 0b101111;  // row 4 is null
+  KeyIndex index({int64_type()});
+  ColumnView view = int64_type();
+  view.values = keys.data();
+  view.row_count = 6;
+  view.null_count = 1;
+  view.validity = &validity;
+  const std::vector<int32_t> rows{4, 0, 2, 4};
+  std::vector<uint32_t> slots(4);
+  index.find_or_insert(&view, rows.data(), 4, slots.data());
+  CHECK(slots[0] == slots[3] && slots[1] == slots[2] && slots[0] != slots[1]);
+  CHECK(index.live() == 2);
+  Arena arena;
+  const std::vector<Column> columns = index.keys_of(slots.data(), 4, arena);
+  CHECK(columns[0].view.null_count == 2);
+  CHECK(!columns[0].view.is_valid(0) && columns[0].view.is_valid(1));
+}
+
+}  // namespace
+
+int main() {
+  for (const SimdLevel level : levels()) words_equal_a_plain_map(level);
+  strings_come_and_go();
+  rows_may_be_chosen_and_nulls_are_one_key();
+  return 0;
+}

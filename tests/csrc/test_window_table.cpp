@@ -1,0 +1,200 @@
+// The window table against sums over all rows: random disorder, lateness, gaps and restores; exact and stacked fields.
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "check.hpp"
+#include "jetfast/window_table.hpp"
+
+using jetfast::AggregateKind;
+using jetfast::Arena;
+using jetfast::BatchColumns;
+using jetfast::ColumnView;
+using jetfast::kMaxTime;
+using jetfast::kMinTime;
+using jetfast::Kind;
+using jetfast::Rows;
+using jetfast::WindowShape;
+using jetfast::WindowTable;
+
+namespace {
+
+uint64_t next_random(uint64_t& state) {  // splitmix64 (Vigna 2015)
+  uint64_t value = state += 0x9e3779b97f4a7c15u;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
+jetfast::TableSpec make_spec(WindowShape shape) {
+  jetfast::TableSpec spec;
+  spec.shape = shape;
+  spec.key_types = {jetfast::fixed_type(Kind::int64, 8)};
+  spec.value_types = {jetfast::fixed_type(Kind::int64, 8), jetfast::fixed_type(Kind::float64, 8)};
+  spec.aggregates = {{AggregateKind::count, -1, jetfast::fixed_type(Kind::int64, 8)},
+                     {AggregateKind::sum, 0, jetfast::fixed_type(Kind::int64, 8)},
+                     {AggregateKind::maximum, 0, jetfast::fixed_type(Kind::int64, 8)},
+                     {AggregateKind::sum, 1, jetfast::fixed_type(Kind::float64, 8)}};
+  return spec;
+}
+
+struct Input {
+  std::vector<int64_t> keys, times, values;
+  std::vector<double> numbers;
+
+  BatchColumns columns() const {
+    BatchColumns batch;
+    batch.row_count = static_cast<int64_t>(keys.size());
+    const auto view = [&](Kind kind, const void* values) {
+      ColumnView column = jetfast::fixed_type(kind, 8);
+      column.values = values;
+      column.row_count = batch.row_count;
+      return column;
+    };
+    batch.keys = {view(Kind::int64, keys.data())};
+    batch.time = view(Kind::timestamp, times.data());
+    batch.values = {view(Kind::int64, values.data()), view(Kind::float64, numbers.data())};
+    return batch;
+  }
+};
+
+struct Result {
+  int64_t count = 0, sum = 0, greatest = kMinTime;
+  double number_sum = 0;
+};
+using Results = std::map<std::pair<int64_t, int64_t>, Result>;  // by (window end, key)
+
+void collect(WindowTable& table, Results& results, int64_t rows_max) {
+  while (true) {
+    const Rows rows = table.emit(rows_max);
+    if (rows.row_count == 0) return;
+    CHECK(rows.row_count <= rows_max);
+    const auto column = [&](size_t index) { return static_cast<const int64_t*>(rows.columns[index].view.values); };
+    for (int64_t row = 0; row < rows.row_count; ++row) {
+      const Result result{column(3)[row], column(4)[row], column(5)[row],
+                          static_cast<const double*>(rows.columns[6].view.values)[row]};
+      CHECK(results.emplace(std::make_pair(column(2)[row], column(0)[row]), result).second);
+    }
+  }
+}
+
+jetfast::PartialColumns partial_columns(const Rows& rows) {
+  jetfast::PartialColumns columns;
+  columns.row_count = rows.row_count;
+  columns.keys = {rows.columns[0].view};
+  columns.frame = rows.columns[1].view;
+  for (size_t field = 2; field < rows.columns.size(); ++field) columns.fields.push_back(rows.columns[field].view);
+  return columns;
+}
+
+// Save `table` and bring its state back, partition by partition, into a new one.
+std::unique_ptr<WindowTable> restored(WindowTable& table, WindowShape shape, Arena& arena) {
+  auto result = std::make_unique<WindowTable>(make_spec(shape), arena);
+  std::vector<int64_t> offsets;
+  int64_t after_frame = kMinTime;
+  while (true) {
+    const Rows rows = table.save(after_frame, 50, offsets);
+    if (rows.row_count == 0) break;
+    for (int32_t partition = 0; partition < 271; ++partition) {
+      const int64_t count = offsets[partition + 1] - offsets[partition];
+      if (count > 0) result->restore(partial_columns(jetfast::slice_rows(rows, offsets[partition], count)), partition);
+    }
+  }
+  for (int32_t partition = 0; partition < 271; ++partition) result->restore_bound(partition, table.bound(partition));
+  return result;
+}
+
+void windows_equal_sums_over_all_rows(WindowShape shape, bool with_restores) {
+  Arena arena;
+  auto table = std::make_unique<WindowTable>(make_spec(shape), arena);
+  Results found, wanted;
+  uint64_t state = 1;
+  int64_t watermark = kMinTime, now = -500, late = 0, partly_late = 0;
+  for (int round = 0; round < 120; ++round) {
+    Input input;
+    for (uint64_t row = 0, rows = next_random(state) % 60; row < rows; ++row) {
+      const int64_t time = now + static_cast<int64_t>(next_random(state) % 90) - 70;
+      const auto key = static_cast<int64_t>(next_random(state) % 12);
+      const auto value = static_cast<int64_t>(next_random(state) % 1000) - 500;
+      input.keys.push_back(key);
+      input.times.push_back(time);
+      input.values.push_back(value);
+      input.numbers.push_back(static_cast<double>(value) / 8);
+      int64_t windows = 0, missed = 0;
+      for (int64_t end = shape.frame_of(time); end <= shape.last_window_of_frame(shape.frame_of(time)); end += shape.slide) {
+        ++windows;
+        if (end <= watermark) {
+          ++missed;
+          continue;
+        }
+        Result& result = wanted[{end, key}];
+        ++result.count;
+        result.sum += value;
+        result.greatest = std::max(result.greatest, value);
+        result.number_sum += static_cast<double>(value) / 8;
+      }
+      late += missed == windows;
+      partly_late += missed > 0 && missed < windows;
+    }
+    table->accumulate(input.columns(), nullptr);
+    if (with_restores && round % 3 == 0) {
+      const int64_t counted[2] = {table->late_rows, table->partly_late_rows};
+      table = restored(*table, shape, arena);
+      table->add_counters(0, 0, counted[0], counted[1]);
+    }
+    now += static_cast<int64_t>(next_random(state) % 30) + (round % 40 == 39 ? 5000 : 0);
+    watermark = std::max(watermark, now - 40);
+    table->advance(watermark);
+    collect(*table, found, 1 + static_cast<int64_t>(next_random(state) % 100));
+  }
+  table->advance(kMaxTime);
+  collect(*table, found, 64);
+  CHECK(table->late_rows == late && table->partly_late_rows == partly_late);
+  CHECK(shape.size > 12 || late > 0);
+  CHECK(shape.frames() == 1 || partly_late > 0);
+  CHECK(found.size() == wanted.size());
+  for (const auto& [group, result] : wanted) {
+    const Result& other = found.at(group);
+    CHECK(other.count == result.count && other.sum == result.sum && other.greatest == result.greatest);
+    CHECK(other.number_sum == result.number_sum);  // multiples of 1/8: exact
+  }
+  CHECK(table->memory().keys == 0 && table->memory().frames == 0);
+}
+
+void frames_saturate_and_are_right_for_negative_times() {
+  const WindowShape shape{30, 10, 3};
+  CHECK(shape.floor(-1) == -7 && shape.frame_of(-1) == 3 && shape.frame_of(3) == 13 && shape.floor(3) == 3);
+  CHECK(shape.ceil(3) == 3 && shape.ceil(4) == 13);
+  CHECK(shape.floor(kMinTime) == kMinTime && shape.frame_of(kMaxTime) == kMaxTime);
+  CHECK(shape.frame_of(kMinTime) > kMinTime && shape.past_boundary(shape.frame_of(kMinTime)) == 0);
+  CHECK(shape.last_window_of_frame(kMaxTime - 5) == kMaxTime && shape.last_due(kMaxTime) == kMaxTime);
+  uint64_t state = 3;
+  for (const int64_t slide : {int64_t{1}, int64_t{3}, int64_t{10}, int64_t{100000}, int64_t{1} << 51, int64_t{1} << 60}) {
+    const jetfast::FrameDivider divider(slide);
+    for (int round = 0; round < 5000; ++round) {
+      const uint64_t value = next_random(state) >> (next_random(state) % 64);
+      const uint64_t near = value - value % static_cast<uint64_t>(slide);
+      for (const uint64_t tried : {value, near, near - (near > 0), near + 1})
+        CHECK(divider.divide(tried) == tried / static_cast<uint64_t>(slide));
+    }
+  }
+}
+
+void halves_survive_the_way_through_double() {
+  for (uint32_t half = 0; half < 0x10000; ++half) {
+    const auto bits = static_cast<uint16_t>(half);
+    const bool nan = (bits & 0x7c00) == 0x7c00 && (bits & 0x3ff) != 0;
+    if (!nan) CHECK(jetfast::double_to_half(jetfast::half_to_double(bits)) == bits);
+  }
+}
+
+}  // namespace
+
+int main() {
+  for (const WindowShape shape : {WindowShape{10, 10, 0}, WindowShape{50, 10, 3}, WindowShape{12, 1, 0}, WindowShape{400, 20, 7}})
+    for (const bool with_restores : {false, true}) windows_equal_sums_over_all_rows(shape, with_restores);
+  frames_saturate_and_are_right_for_negative_times();
+  halves_survive_the_way_through_double();
+  return 0;
+}
