@@ -36,7 +36,7 @@ from jetfast.engine.outbound_edge import (
 from jetfast.engine.processor_tasklet import ProcessorTasklet
 from jetfast.engine.transport import ChannelId, ReceivingEnd, SendingEnd, Transport
 from jetfast.engine.worker import Assignment, Worker
-from jetfast.errors import JobCancelledError, ProtocolError
+from jetfast.errors import JobCancelledError, ProtocolError, ResourcesError
 from jetfast.kernels.partitioning import Splitter
 from jetfast.kernels.queues import MemoryBudget, SpscQueue
 from jetfast.types import PARTITION_COUNT
@@ -143,7 +143,7 @@ class Execution:
     def start(self, on_finished: Callable[[BaseException | None], None]) -> None:
         """Start the threads.
 
-        `on_finished` is called once, from the last thread that ends, when every processor has been closed: with None
+        `on_finished` is called once, from the thread that ends last, when every processor has been closed: with None
         if all came to their end, else with the first error (JobCancelledError after `cancel`).
         """
         with self.lock:
@@ -156,7 +156,16 @@ class Execution:
             self.state = "finished"
             on_finished(None)
         for worker in self.workers:
-            worker.thread.start()
+            try:
+                worker.thread.start()
+            except RuntimeError as error:
+                refused = ResourcesError(
+                    f"job {self.job!r} needs {len(self.workers)} threads on member {self.member}, "
+                    f"but the system refused to start another one: {error}"
+                )
+                refused.__cause__ = error
+                self._stop(refused)
+                worker.run()  # finds that it must stop, and closes its processors
 
     def cancel(self, error: BaseException | None = None) -> None:
         """Stop early, with `error` or JobCancelledError. Returns at once; `join` waits. Harmless when all has ended."""

@@ -11,7 +11,7 @@ from jetfast.core.items import ACTIVE, IDLE, Emit, Watermark
 from jetfast.core.processor import Processor
 from jetfast.core.routing import ALL_TO_ONE, BROADCAST, FANOUT, ISOLATED, UNICAST
 from jetfast.engine.execution import Execution
-from jetfast.errors import JobCancelledError, JobFailedError, ProtocolError, RestartableError
+from jetfast.errors import JobCancelledError, JobFailedError, ProtocolError, ResourcesError, RestartableError
 from jetfast.processors.map_batches import MapBatches
 from jetfast.processors.transform import Transform
 from tests.engine.graphs import (
@@ -363,6 +363,21 @@ def test_cancel_stops_everything_and_no_thread_stays(cooperative):
     assert [type(error) for error in ended] == [JobCancelledError]
     assert len(log.of("close")) == 4
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("jetfast-stop")]
+
+
+def test_a_thread_that_cannot_be_started_ends_the_execution_and_closes_everything():
+    log = Log()
+    dag = graph(("source", lambda: EndlessSource(log)), ("sink", lambda: LoggingSink(log)), edges=[("source", "sink")])
+    execution = Execution(dag, job="test", execution_id=1, workers=2, transport=None)
+    execution.open()
+
+    def refuse():
+        raise RuntimeError("can't start new thread")
+
+    execution.workers[1].thread.start = refuse
+    with pytest.raises(ResourcesError, match="needs 2 threads on member 0, but the system refused"):
+        finish([execution])
+    assert len(log.of("close")) == 4
 
 
 def test_the_state_of_a_finished_processor_is_let_go():

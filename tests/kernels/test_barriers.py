@@ -15,7 +15,7 @@ def answer(aligner, call, *arguments):
         return "error"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.integers(1, 4), st.booleans(), st.data())
 def test_it_equals_its_slow_twin(queue_count, exactly_once, data):
     fast, slow = BarrierAligner(queue_count, exactly_once), SlowAligner(queue_count, exactly_once)

@@ -43,7 +43,7 @@ def test_it_equals_its_slow_twin(data, input_count):
     assert watermarks == sorted(set(watermarks))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1023), st.integers(1, 9)), min_size=200, max_size=400))
 def test_the_tree_over_1024_inputs_finds_the_least(steps):
     coalescer = WatermarkCoalescer(1024)
