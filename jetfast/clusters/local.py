@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import weakref
+from collections.abc import Sequence
 
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job
@@ -80,6 +81,7 @@ class LocalCluster:
         )
         network = MemoryNetwork(self.members, submission.memory_limit_bytes)
         members = [_LocalMember(index, runner, network, submission.dag) for index in range(self.members)]
+        runner.release = lambda: _close(members)
         runner.start()
         _running.add(runner)
         for member in members:
@@ -130,6 +132,12 @@ class _LocalMember:
             lost = MemberLostError(f"member {self._index} broke: {type(error).__name__}: {error}")
             lost.__cause__ = error
             self._runner.lost(self._index, lost)
+
+
+def _close(members: Sequence[_LocalMember]) -> None:
+    """End those, too, that the job ended without having met."""
+    for member in members:
+        member.close()
 
 
 def cores() -> int:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from jetfast.control import messages
 from jetfast.control.failures import Failure, rebuild
 from jetfast.control.job_state import (
+    TERMINAL,
     CancelMember,
     CancelRequested,
     ClusterFailed,
@@ -38,7 +39,7 @@ from jetfast.control.job_state import (
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Registered
 from jetfast.control.versions import running_versions, version_difference
 from jetfast.core.guarantee import Guarantee
-from jetfast.errors import InvalidTransition, MemberLostError, ResourcesError, TransportError
+from jetfast.errors import InvalidTransition, MemberLostError, ProtocolError, ResourcesError, TransportError
 from jetfast.types import PARTITION_COUNT
 
 logger = logging.getLogger("jetfast")
@@ -136,7 +137,9 @@ class Runner:
     def status(self) -> JobStatus:
         """Where the job stands. FAILED and COMPLETED are shown once all links are closed too."""
         status = self._state.status
-        if status in (JobStatus.FAILED, JobStatus.COMPLETED) and not self._ended.is_set():
+        if self._ended.is_set() and status not in TERMINAL:
+            return JobStatus.FAILED  # the coordinator broke
+        if status in TERMINAL and not self._ended.is_set():
             return JobStatus.COMPLETING
         return status
 
@@ -201,6 +204,15 @@ class Runner:
             return list(self.delivered.get(vertex, ()))
 
     def _run(self) -> None:
+        try:
+            self._handle_events()
+        except Exception as error:  # a bug, ours or the cluster's: whoever waits must not wait for ever
+            logger.exception("job %s: the coordinator broke", self.plan.job)
+            broken = ProtocolError(f"the coordinator broke: {type(error).__name__}: {error}")
+            broken.__cause__ = error
+            self._end(broken)
+
+    def _handle_events(self) -> None:
         while not self._ended.is_set():
             ending = self._state.status is JobStatus.COMPLETING
             try:

@@ -14,6 +14,7 @@ from jetfast.errors import (
     JobCancelledError,
     JobFailedError,
     MemberLostError,
+    ProtocolError,
     ResourcesError,
     TransportError,
 )
@@ -171,6 +172,21 @@ def test_other_versions_on_a_member_are_refused_by_name() -> None:
         assert part in str(runner.error)
     assert (good.closed, bad.closed) == (1, 1)
     assert good.kinds == ["Release"]
+
+
+def test_a_bug_in_a_link_ends_the_job_instead_of_leaving_it_waiting() -> None:
+    class BuggyLink(Link):
+        def send(self, message: CoordinatorMessage) -> None:
+            raise KeyError("a bug")
+
+    runner = Runner(plan(1))
+    link = BuggyLink(runner, 0)
+    start(runner, link)
+    assert runner.wait(PATIENCE_S)
+    assert runner.status is JobStatus.FAILED
+    assert isinstance(runner.error, ProtocolError)
+    assert isinstance(runner.error.__cause__, KeyError)
+    assert link.closed == 1
 
 
 def test_a_message_that_cannot_be_at_this_moment_fails_the_job_and_does_not_hang_it() -> None:
