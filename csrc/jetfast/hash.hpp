@@ -175,12 +175,37 @@ inline void hash_int64_values(const int64_t* values, int64_t count, uint32_t* ha
   hash_int64_plain(values, count, hashes);
 }
 
+// Where rows may be null: hash blocks of rows as if none were, then give the nulls back what they had.
+template <typename T>
+inline void hash_nullable_values(const ColumnView& column, const T* values, uint32_t* hashes) {
+  constexpr int64_t kBlockRows = 1024;
+  uint32_t before[kBlockRows];
+  for (int64_t start = 0; start < column.row_count; start += kBlockRows) {
+    const int64_t rows = column.row_count - start < kBlockRows ? column.row_count - start : kBlockRows;
+    std::memcpy(before, hashes + start, static_cast<size_t>(rows) * 4);
+    if constexpr (sizeof(T) == 8) hash_int64_values(values + start, rows, hashes + start);
+    else hash_int32_values(values + start, rows, hashes + start);
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t bit = column.validity_offset + start + row;
+      const uint32_t valid = 0u - ((column.validity[bit >> 3] >> (bit & 7)) & 1u);
+      hashes[start + row] = (hashes[start + row] & valid) | (before[row] & ~valid);
+    }
+  }
+}
+
 inline bool is_aligned(const void* pointer, uintptr_t bytes) { return (reinterpret_cast<uintptr_t>(pointer) & (bytes - 1)) == 0; }
 
 // Hash the values of a column that is not a dictionary itself (codes pick its rows, if given).
 inline void hash_plain_column(const ColumnView& column, const int32_t* codes, int64_t count, uint32_t* hashes) {
   const void* values = column.values;
-  const bool dense = codes == nullptr && column.validity == nullptr;
+  const auto hash_ints = [&] {
+    if (column.validity) return hash_nullable_values(column, static_cast<const int32_t*>(values), hashes);
+    return hash_int32_values(static_cast<const int32_t*>(values), count, hashes);
+  };
+  const auto hash_longs = [&] {
+    if (column.validity) return hash_nullable_values(column, static_cast<const int64_t*>(values), hashes);
+    return hash_int64_values(static_cast<const int64_t*>(values), count, hashes);
+  };
   switch (column.kind) {
     case Kind::boolean: {
       const auto* bits = static_cast<const uint8_t*>(values);
@@ -204,14 +229,14 @@ inline void hash_plain_column(const ColumnView& column, const int32_t* codes, in
                        [=](int64_t row, uint32_t seed) { return hash_int(load_value<uint16_t>(values, row), seed); });
     case Kind::int32:
     case Kind::date32:
-      if (dense && is_aligned(values, 4)) return hash_int32_values(static_cast<const int32_t*>(values), count, hashes);
+      if (codes == nullptr && is_aligned(values, 4)) return hash_ints();
       return hash_rows(column, codes, count, hashes,
                        [=](int64_t row, uint32_t seed) { return hash_int(load_value<int32_t>(values, row), seed); });
     case Kind::uint32:
       return hash_rows(column, codes, count, hashes,
                        [=](int64_t row, uint32_t seed) { return hash_long(load_value<uint32_t>(values, row), seed); });
     case Kind::int64:
-      if (dense && is_aligned(values, 8)) return hash_int64_values(static_cast<const int64_t*>(values), count, hashes);
+      if (codes == nullptr && is_aligned(values, 8)) return hash_longs();
       return hash_rows(column, codes, count, hashes,
                        [=](int64_t row, uint32_t seed) { return hash_long(load_value<int64_t>(values, row), seed); });
     case Kind::float32:
@@ -260,7 +285,7 @@ inline void hash_plain_column(const ColumnView& column, const int32_t* codes, in
         return hash_rows(column, codes, count, hashes, [=](int64_t row, uint32_t seed) {
           return hash_long(wrapping_multiply(load_value<int64_t>(values, row), scale.multiplier), seed);
         });
-      if (dense && is_aligned(values, 8)) return hash_int64_values(static_cast<const int64_t*>(values), count, hashes);
+      if (codes == nullptr && is_aligned(values, 8)) return hash_longs();
       return hash_rows(column, codes, count, hashes,
                        [=](int64_t row, uint32_t seed) { return hash_long(load_value<int64_t>(values, row), seed); });
     }

@@ -369,18 +369,30 @@ cdef class Batch:
 
     def select(self, columns, names=None):
         """Return some columns, in that order, under new names if given; zero-copy. ValueError for an unknown column."""
-        if names is not None and len(names) != len(columns):
-            raise ValueError(f"{len(columns)} columns need as many names, got {len(names)}")
         cdef Rows result
         cdef int index
+        key = (id(self.schema), tuple(columns), None if names is None else tuple(names))
+        known = _selections.get(key)
+        if known is None:
+            known = self._selection(key[1], key[2])
+            if len(_selections) >= 256:
+                _selections.clear()
+            _selections[key] = known
         result.row_count = self.row_count
-        fields = []
-        for position, name in enumerate(columns):
-            index = self.find_column(name)
+        result.columns.reserve(len(known[2]))
+        for index in known[2]:
             result.columns.push_back(self.rows.columns[index])
-            field = self.schema.field(index)
-            fields.append(field if names is None else field.with_name(names[position]))
-        return _derived(make_batch(pa.schema(fields, metadata=self.schema.metadata), result), self.origin)
+        return make_batch(known[1], result)
+
+    def _selection(self, columns, names):
+        """What select does for a schema: that schema (kept, so that its id is not used again), the new one, indices."""
+        if names is not None and len(names) != len(columns):
+            raise ValueError(f"{len(columns)} columns need as many names, got {len(names)}")
+        indices = [self.find_column(name) for name in columns]
+        fields = [self.schema.field(index) for index in indices]
+        if names is not None:
+            fields = [field.with_name(name) for field, name in zip(fields, names)]
+        return self.schema, pa.schema(fields, metadata=self.schema.metadata), indices
 
     def with_columns(self, Batch other not None):
         """Return this batch with the columns of `other`: those of the same name replaced, the rest appended; zero-copy.
@@ -530,6 +542,9 @@ cdef class _SchemaTypes:
 
 
 cdef dict _types_of_schemas = {}  # id(schema) -> _SchemaTypes, which holds the schema: an id is not used again
+
+
+cdef dict _selections = {}  # (id(schema), columns, names) -> Batch._selection
 
 
 cdef _SchemaTypes _known_types(schema):

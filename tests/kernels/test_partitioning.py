@@ -87,6 +87,21 @@ def test_null_leaves_the_hash_of_the_columns_before() -> None:
     assert hash_columns(nulls).tolist() == [42, 42, 42]
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_nulls_of_long_columns_leave_the_hash_alone(dtype: type) -> None:
+    generator = np.random.default_rng(3)
+    values = generator.integers(0, 1000, 5000, dtype=dtype)
+    for offset in (0, 3):
+        first, second = (generator.random(5000) < 0.3 for _ in range(2))
+        both = [pa.array(values, mask=first).slice(offset), pa.array(values, mask=second).slice(offset)]
+        plain = pa.array(values[offset:])
+        once, twice = hash_columns(plain), hash_columns([plain, plain])
+        expected = np.select(
+            [first[offset:] & second[offset:], first[offset:] | second[offset:]], [np.int32(42), once], default=twice
+        )
+        assert np.array_equal(hash_columns(both), expected)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_chunks_may_be_cut_differently_in_each_column(data: st.DataObject) -> None:
