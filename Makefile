@@ -37,7 +37,7 @@ sanitize: setup  ## C++ tests under address, undefined and thread sanitizers; ke
 	.ci/sanitize $(BIN)/python
 
 bench: setup  ## asv, quick, over what is built now; results in benchmarks/results
-	cd benchmarks && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run --quick -E existing:../$(BIN)/python \
+	cd benchmarks && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run --quick -E existing:$(CURDIR)/$(BIN)/python \
 	    --set-commit-hash $$(git rev-parse HEAD)
 
 compare: setup  ## jetfast beside polars, duckdb, pyarrow and numpy on the same data: ratios against the goals
