@@ -1,12 +1,11 @@
 """The cluster in this process: members are threads, and talk through memory. The default; needs nothing."""
 
-import atexit
 import os
 import socket
 import threading
-import weakref
 from collections.abc import Sequence
 
+from jetfast.clusters.at_exit import stop_at_exit
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job
 from jetfast.control.member_agent import MemberAgent
@@ -17,9 +16,6 @@ from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.transport import MemoryNetwork
 from jetfast.errors import MemberLostError
-
-_running: weakref.WeakSet[Runner] = weakref.WeakSet()
-EXIT_WAIT_S = 10.0
 
 
 class LocalCluster:
@@ -83,7 +79,7 @@ class LocalCluster:
         members = [_LocalMember(index, runner, network, submission.dag) for index in range(self.members)]
         runner.release = lambda: _close(members)
         runner.start()
-        _running.add(runner)
+        stop_at_exit(runner)
         for member in members:
             member.start()
         return Job(runner, submission.dag, progress=progress)
@@ -146,13 +142,3 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS, Windows
         return os.cpu_count() or 1
-
-
-@atexit.register
-def _stop_running_jobs() -> None:
-    """A program that ends without waiting for its jobs stops them, so that no thread is cut off inside a kernel."""
-    runners = list(_running)
-    for runner in runners:
-        runner.cancel()
-    for runner in runners:
-        runner.wait(EXIT_WAIT_S)

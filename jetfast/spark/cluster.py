@@ -9,6 +9,7 @@ Part of one job, and gone with it: the listener, one thread and one Spark job pe
 
 from typing import Any
 
+from jetfast.clusters.at_exit import stop_at_exit
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job
 from jetfast.control.runner import ExecutionSettings, Runner, new_execution_id
@@ -103,6 +104,7 @@ class SparkCluster:
         )
         runner.release = members.close
         runner.start()
+        stop_at_exit(runner)
         members.start()
         return Job(runner, submission.dag, progress=progress)
 
