@@ -39,7 +39,7 @@ PAYLOAD_BYTES_MAX = 1 << 32
 """A frame that announces more is not believed."""
 
 WAITING_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes that wait for the writing thread of a peer at most (and one batch more)."""
+"""Bytes that wait for the writing thread of a peer at most (and one batch more), unless less is asked for."""
 
 _HEAD = struct.Struct("<BBHIIIQq")
 _FIRST_ROW = struct.Struct("<q")
@@ -71,10 +71,14 @@ class _EncodedRows(NamedTuple):
 class SocketTransport:
     """One member's end of the connections of one execution. See `jetfast.engine.transport.Transport`."""
 
-    def __init__(self, member: int, sockets: Mapping[int, socket.socket]) -> None:
+    def __init__(
+        self, member: int, sockets: Mapping[int, socket.socket], waiting_bytes_max: int = WAITING_BYTES_MAX
+    ) -> None:
         """Start to read and write. `sockets`: one connected stream socket for each peer, by member index."""
         self.member = member
-        self._peers = {peer: _Peer(member, peer, connected) for peer, connected in sorted(sockets.items())}
+        self._peers = {
+            peer: _Peer(member, peer, connected, waiting_bytes_max) for peer, connected in sorted(sockets.items())
+        }
 
     def sender(self, peer: int, channel: ChannelId, schema: pa.Schema, capacity: int) -> "SocketSender":
         """Open the upstream end of a channel to member `peer`; the credit that bounds it comes from the other end."""
@@ -176,7 +180,7 @@ class SocketReceiver:
 class _Peer:
     """The connection to one peer: its two threads, and the ends that use it."""
 
-    def __init__(self, member: int, index: int, connected: socket.socket) -> None:
+    def __init__(self, member: int, index: int, connected: socket.socket, waiting_bytes_max: int) -> None:
         connected.settimeout(None)
         self.index = index
         self.lost: str | None = None
@@ -188,6 +192,7 @@ class _Peer:
         self._changed = threading.Condition()
         self._frames: deque[tuple[list[Buffer], int]] = deque()
         self._waiting_bytes = 0
+        self._waiting_bytes_max = waiting_bytes_max
         self._grants: dict[ChannelId, int] = {}
         self._early_credit: dict[ChannelId, int] = {}
         self._ended = False
@@ -227,7 +232,7 @@ class _Peer:
         with self._changed:
             if self._ended:
                 raise TransportError(f"the connection to member {self.index} was closed here")
-            if self._waiting_bytes >= WAITING_BYTES_MAX:
+            if self._waiting_bytes >= self._waiting_bytes_max:
                 return False
             self._frames.append((frame, byte_count))
             self._waiting_bytes += byte_count

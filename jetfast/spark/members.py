@@ -27,7 +27,7 @@ from jetfast.control.peers import EVERY_EXECUTION, PeerDoor
 from jetfast.control.versions import running_versions
 from jetfast.control.wire import COORDINATOR, Connection, Hello, Purpose, Token
 from jetfast.core.dag import Dag
-from jetfast.engine.socket_transport import SocketTransport
+from jetfast.engine.socket_transport import WAITING_BYTES_MAX, SocketTransport
 from jetfast.errors import MemberLostError, ProtocolError, ResourcesError, TransportError
 
 logger = logging.getLogger("jetfast.member")
@@ -154,7 +154,10 @@ class _Member:
             raise MemberLostError(f"{where} ended: {self._lost}")
 
     def _make_transport(self, prepare: Prepare) -> SocketTransport:
-        return SocketTransport(prepare.member, self._door.connect(prepare.execution_id, prepare.peers))
+        sockets = self._door.connect(prepare.execution_id, prepare.peers)
+        # Half of the limit is for what came from peers, the rest for queues; an eighth may wait to be sent.
+        waiting_bytes = prepare.memory_limit_bytes // (8 * max(len(sockets), 1))
+        return SocketTransport(prepare.member, sockets, min(waiting_bytes, WAITING_BYTES_MAX))
 
     def _send(self, message: MemberMessage) -> None:
         self._connection.send(messages.encode(message))

@@ -44,6 +44,13 @@ def check_session(spark: Any) -> None:
             f"{setting} (or spark.python.worker.killOnIdleTimeout) is true: a member looks idle to Spark, which would "
             "kill it. Set it to false"
         )
+    setting = "spark.speculation.task.duration.threshold"
+    settings = spark.sparkContext.getConf()
+    if str(settings.get("spark.speculation", "false")).lower() == "true" and settings.get(setting, None) is not None:
+        raise ResourcesError(
+            f"spark.speculation is on with {setting}: Spark would start copies of members again and again, and end "
+            "the members after spark.task.maxFailures of them. Unset one of the two"
+        )
 
 
 def count_slots(spark: Any) -> Slots:

@@ -312,7 +312,7 @@ def test_close_sends_what_was_offered_and_leaves_no_thread() -> None:
 
 def granted(there: socket.socket, here: socket.socket, items: int) -> tuple[SocketTransport, SendingEnd]:
     """A transport whose peer is the bare socket `there`, and a sender that it granted so many items."""
-    transport = SocketTransport(0, {1: here})
+    transport = SocketTransport(0, {1: here}, waiting_bytes_max=1_000_000)
     sender = transport.sender(1, CHANNEL, NUMBERS, items)
     there.sendall(struct.pack("<BBHIIIQq", 7, 0, 0, *CHANNEL, 0, items))
     return transport, sender
@@ -321,7 +321,6 @@ def granted(there: socket.socket, here: socket.socket, items: int) -> tuple[Sock
 def test_a_peer_that_reads_nothing_bounds_what_waits_and_does_not_hold_up_close(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jetfast.engine.socket_transport.WAITING_BYTES_MAX", 1_000_000)
     monkeypatch.setattr("jetfast.engine.socket_transport._CLOSE_TIMEOUT_S", 0.01)
     here, there = socket.socketpair()
     transport, sender = granted(there, here, 1000)

@@ -21,6 +21,15 @@ def test_what_is_no_session_of_this_process_is_refused() -> None:
         SparkCluster(stopped)
 
 
+def test_speculation_of_long_tasks_is_refused() -> None:
+    settings = {"spark.speculation": "true", "spark.speculation.task.duration.threshold": "10min"}
+    context = SimpleNamespace(_jsc=object(), getConf=lambda: settings)
+    with pytest.raises(ResourcesError, match=r"spark\.speculation is on with .*Unset one of the two"):
+        SparkCluster(SimpleNamespace(sparkContext=context, conf={}))
+    settings["spark.speculation"] = "false"
+    assert SparkCluster(SimpleNamespace(sparkContext=context, conf={})).members == 2
+
+
 def looks(*answers: Slots) -> tuple[list[float], "itertools.chain[Slots]"]:
     """A clock that moves by the sleeps only, and what is seen at each look (the last one for ever)."""
     return [0.0], itertools.chain(answers, itertools.repeat(answers[-1]))
