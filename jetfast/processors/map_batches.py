@@ -73,6 +73,8 @@ class MapBatches(Processor):
             came = part.schema.field(field.name).type
             if came != field.type:
                 raise JobFailedError(f"it returned column {field.name!r} as {came}; declared is {field.type}")
+        if not part.schema.equals(wanted, check_metadata=True):  # of nullability and metadata the declared ones hold
+            part = type(part).from_arrays(part.columns, schema=wanted)
         if isinstance(part, pa.Table):
             yield from batches_from_arrow(part)
         else:
