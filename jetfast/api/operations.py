@@ -332,3 +332,24 @@ class Rename:
     def needed(self, schema: pa.Schema, wanted: set[str]) -> set[str]:
         old = {new: name for name, new in self.names.items()}
         return {old.get(name, name) for name in wanted}
+
+
+@dataclass(frozen=True)
+class AsNullable:
+    """The same columns under a schema that differs only in which of them may hold nulls: inputs of a union agree so."""
+
+    schema: pa.Schema
+
+    def bind(self, schema: pa.Schema, step: str) -> BoundOperation:
+        return Relabelling(self, schema, step, self.schema)
+
+    def needed(self, schema: pa.Schema, wanted: set[str]) -> set[str]:
+        return wanted
+
+
+class Relabelling(BoundOperation):
+    """Puts another schema on the same columns."""
+
+    def __call__(self, batch: Batch) -> Batch:
+        made = Batch.from_arrow(pa.RecordBatch.from_arrays(batch.to_arrow().columns, schema=self.schema))
+        return made if batch.origin is None else made.with_origin(*batch.origin)

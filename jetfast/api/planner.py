@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from jetfast.api.expressions import HIDDEN, Column, Expression
-from jetfast.api.operations import BoundOperation, Operation, Select, WithColumns
+from jetfast.api.operations import AsNullable, BoundOperation, Operation, Select, WithColumns
 from jetfast.api.steps import (
     LATE_PORT,
     MISSED_UNTIL,
@@ -88,7 +88,7 @@ class Planner:
             elif isinstance(step, MapBatchesStep):
                 self.plan_map_batches(step)
             elif isinstance(step, UnionStep):
-                self.feeds[Output(step)] = [feed for output in step.inputs for feed in self.feeds[output]]
+                self.plan_union(step)
             elif isinstance(step, WindowStep):
                 self.plan_window(step)
             elif isinstance(step, SinkStep):
@@ -173,6 +173,16 @@ class Planner:
             schema = bound[-1].schema
         self.add_vertex(name, partial(Transform, bound), feeds)
         return Feed(name, MAIN_PORT, schema)
+
+    def plan_union(self, step: UnionStep) -> None:
+        """No vertex: whoever reads the union gets an edge from each input."""
+        schema = step.schemas[MAIN_PORT]
+        feeds = [feed for output in step.inputs for feed in self.feeds[output]]
+        for number, feed in enumerate(feeds):
+            if not feed.schema.equals(schema):  # names and types are equal: one of them holds no nulls, by its schema
+                name = f"{step.name} (input {number})"
+                feeds[number] = self.add_transform(name, [feed], [(step.name, AsNullable(schema))])
+        self.feeds[Output(step)] = feeds
 
     def plan_map_batches(self, step: MapBatchesStep) -> None:
         from jetfast.processors.map_batches import MapBatches

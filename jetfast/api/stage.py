@@ -158,7 +158,11 @@ class Stage:
             self.pipeline,
             step_name,
             outputs,
-            {MAIN_PORT: self.schema},
+            {
+                MAIN_PORT: pa.schema(
+                    [merged_field(list(fields)) for fields in zip(*(s.schema for s in stages), strict=True)]
+                )
+            },
             time=times[0] if same else None,
             no_time_reason=self._output.step.no_time_reason
             if same
@@ -192,6 +196,7 @@ class Stage:
                 f"step {step_name!r}: schema must be a pyarrow.Schema, got {type(schema).__name__}"
             )
         require_distinct(step_name, schema.names)
+        schema = pa.schema([pa.field(field.name, field.type) for field in schema])
         time = self.event_time
         kept = time is not None and time in schema.names and schema.field(time).type == self.schema.field(time).type
         step = MapBatchesStep(
@@ -576,6 +581,11 @@ def schema_difference(left: pa.Schema, right: pa.Schema) -> str:
     return "; ".join(different)
 
 
+def merged_field(fields: Sequence[pa.Field]) -> pa.Field:
+    """A column of a union may hold nulls if it may in any input."""
+    return pa.field(fields[0].name, fields[0].type, nullable=any(field.nullable for field in fields))
+
+
 def infer_schema(function: BatchFunction, schema: pa.Schema, step: str) -> pa.Schema:
     """Call a function of the user on an empty batch, and return the schema of what it gives."""
     empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
@@ -591,4 +601,4 @@ def infer_schema(function: BatchFunction, schema: pa.Schema, step: str) -> pa.Sc
             f"step {step!r}: the function must return a pyarrow.RecordBatch, it returned {type(result).__name__} for a "
             f"batch without rows; mend it, or give schema="
         )
-    return result.schema.remove_metadata()
+    return result.schema

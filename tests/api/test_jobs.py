@@ -209,3 +209,25 @@ def test_every_layout_is_a_key_and_stands_in_expressions() -> None:
         assert found.schema == result.schema
         assert {(row[name], row["n"], row["known"]) for row in found.to_pylist()} == {(first, 2, 2), (None, 1, 0)}, name
         assert job.collected("rows")["same"].to_pylist() == [first] * 3
+
+
+def test_columns_that_hold_no_nulls_meet_columns_that_do() -> None:
+    strict = pa.table({"a": [1, 2]}, schema=pa.schema([pa.field("a", pa.int64(), nullable=False)]))
+    loose = pa.table({"a": pa.array([3, None], pa.int64())})
+
+    def strictly(batch: pa.RecordBatch) -> pa.RecordBatch:
+        schema = pa.schema([pa.field("a", pa.int64(), nullable=False)], metadata={"from": "a function"})
+        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    for members in (1, 2):
+        pipeline = jf.Pipeline()
+        one, two = pipeline.read(jf.memory(strict), name="one"), pipeline.read(jf.memory(loose), name="two")
+        both = one.union(two, name="both")
+        both.collect()
+        both.map_batches(strictly, schema=loose.schema, name="strictly").collect("mapped")
+        one.map_batches(strictly).union(one).collect("strict")
+        job = run(pipeline, members)
+        assert both.schema == job.collected("result").schema == loose.schema
+        for name in ("result", "mapped"):
+            assert sorted(job.collected(name)["a"].to_pylist(), key=str) == [1, 2, 3, None]
+        assert sorted(job.collected("strict")["a"].to_pylist()) == [1, 1, 2, 2]

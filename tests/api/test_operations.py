@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetfast.api.expressions import as_expression, col, lit, when
-from jetfast.api.operations import Drop, Operation, Rename, Select, Where, WithColumns
+from jetfast.api.operations import AsNullable, Drop, Operation, Rename, Select, Where, WithColumns
 from jetfast.core.batch import Batch
 from jetfast.errors import JobDefinitionError, JobFailedError
 
@@ -79,6 +79,20 @@ def test_where_returns_the_batch_itself_if_all_rows_stay() -> None:
     batch = Batch.from_arrow(ROWS)
     assert Where(col("b") >= 0).bind(ROWS.schema, "step")(batch) is batch
     assert len(Where(col("b") > 9).bind(ROWS.schema, "step")(batch)) == 0
+
+
+def test_what_is_made_of_a_batch_knows_its_source_partition() -> None:
+    batch = Batch.from_arrow(ROWS).with_origin("file.csv", 100)
+    select, filtered = Select(outputs(b=col("b"), c=col("a") + 1)), Where(col("b") > 0)
+    for operation in (
+        select,
+        filtered,
+        WithColumns(outputs(a=lit(1))),
+        Drop(("a",)),
+        Rename({"a": "c"}),
+        AsNullable(ROWS.schema),
+    ):
+        assert operation.bind(ROWS.schema, "step")(batch).origin == ("file.csv", 100)
 
 
 def test_more_rows_than_arrow_takes_at_once_stay_in_order() -> None:
