@@ -382,7 +382,7 @@ cdef class Batch:
         result.columns.reserve(len(known[2]))
         for index in known[2]:
             result.columns.push_back(self.rows.columns[index])
-        return make_batch(known[1], result)
+        return _derived(make_batch(known[1], result), self.origin)
 
     def _selection(self, columns, names):
         """What select does for a schema: that schema (kept, so that its id is not used again), the new one, indices."""
