@@ -4,6 +4,7 @@
      "vertices": {name: {
          "processors": int, "finished": int,      of this member; how many have ended
          "rows_in", "rows_out", "batches_in", "batches_out": int,
+         "busy_us": int,                          time in which its processors did something, waits for the GIL included
          "queued_items": int, "queue_capacity": int,   in the queues of this member that lead into the vertex
          "watermark_us": int | None,              the least over its processors that have not finished; None: none yet
          "idle_processors": int,                  those whose inputs are all idle
@@ -62,6 +63,7 @@ def vertex_metrics(tasklets: list["ProcessorTasklet"]) -> dict[str, Any]:
         "rows_out": sum(tasklet.rows_out for tasklet in tasklets),
         "batches_in": sum(tasklet.batches_in for tasklet in tasklets),
         "batches_out": sum(tasklet.batches_out for tasklet in tasklets),
+        "busy_us": sum(tasklet.busy_ns for tasklet in tasklets) // 1000,
         "queued_items": 0,
         "queue_capacity": 0,
         "watermark_us": min(reached) if reached and len(reached) == len(watermarks) else None,

@@ -40,6 +40,7 @@ class ProcessorTasklet:
         "batches_in",
         "batches_out",
         "busy",
+        "busy_ns",
         "closed",
         "context",
         "cooperative",
@@ -87,6 +88,7 @@ class ProcessorTasklet:
         self.done_sent = False
         self.finished = False
         self.closed = False
+        self.busy_ns = 0
         self.rows_in = self.batches_in = self.rows_out = self.batches_out = 0
         self.watermark_out = MIN_TIME
 

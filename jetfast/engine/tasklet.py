@@ -12,6 +12,8 @@ class Tasklet(Protocol):
 
     name: str
     cooperative: bool
+    busy_ns: int
+    """Time spent in calls that did something; the worker adds to it."""
     finished: bool
     """Nothing is left to do: `call` is not called any more."""
 

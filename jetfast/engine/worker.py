@@ -1,6 +1,7 @@
 """A thread that calls its tasklets in turn, and sleeps while none of them has anything to do."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -98,19 +99,25 @@ class Worker:
         """Call the tasklets; those that finish are closed and taken off the list."""
         park_seconds = PARK_SECONDS_MIN
         parker = self.parker
+        clock = time.perf_counter_ns
         while running and self.stop_reason() is None:
             progress = False
             finished = False
+            before = clock()
             for assignment in running:
                 tasklet = assignment.tasklet
-                if tasklet.call():
+                progressed = tasklet.call()
+                after = clock()
+                if progressed:
                     progress = True
+                    tasklet.busy_ns += after - before
                     for neighbour in assignment.neighbours:
                         if neighbour.parked:
                             neighbour.unpark()
                     if tasklet.finished:
                         finished = True
                         tasklet.close(None)
+                before = after
             if finished:
                 running[:] = [assignment for assignment in running if not assignment.tasklet.finished]
             if progress:

@@ -9,6 +9,7 @@ class Scripted:
     """A tasklet that answers `call` from a list, then finishes."""
 
     cooperative = True
+    busy_ns = 0
 
     def __init__(self, name, answers, log):
         self.name = name
