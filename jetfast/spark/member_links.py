@@ -156,7 +156,7 @@ class _SparkMember:
                     incarnation.connection.send(messages.encode(Shutdown(execution_id=NO_EXECUTION)))
                     ended = incarnation.gone.wait(END_TIMEOUT_S)  # the member answers by closing
             incarnation.connection.close()
-        if self._job is None:
+        if self._job is None or not self._job.is_alive():
             return
         if not ended:  # it never came, it does not stop, or it was lost and Spark may be starting it again
             self._members.jobs.cancel(self._group)

@@ -120,8 +120,10 @@ def no_thread_is_left() -> Iterator[None]:
 @pytest.mark.parametrize("members", [1, 2, 3])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_rows_reach_their_owners_over_sockets(members: int, workers: int) -> None:
-    job = submit(ThreadJobs(), members=members, workers=workers)
+    jobs = ThreadJobs()
+    job = submit(jobs, members=members, workers=workers)
     rows = job.to_arrow()
+    assert jobs.cancelled == []
     assert sorted(rows["value"].to_pylist()) == list(range(ROWS))
     metrics = job.metrics
     assert len(metrics["members"]) == members
