@@ -126,10 +126,12 @@ class _SparkMember:
         self._description = f"jetfast job {plan.job}: member {index} of {plan.member_count}"
 
     def submit(self) -> None:
-        """Start the Spark job that is this member."""
-        self._job = self._members.jobs.start(
-            self._group, self._description, self._members.task(self.index), self._job_ended
-        )
+        """Start the Spark job that is this member, unless the job has failed already."""
+        with self._lock:
+            if not self._released:
+                self._job = self._members.jobs.start(
+                    self._group, self._description, self._members.task(self.index), self._job_ended
+                )
 
     def send(self, message: CoordinatorMessage) -> None:
         """MemberLink. A member that does not stop after Cancel loses its Spark task, and with it its process."""

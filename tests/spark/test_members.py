@@ -267,6 +267,18 @@ def test_members_that_do_not_come_in_time_are_named() -> None:
     ending(submit(jobs, start_timeout_s=0.05), ResourcesError, r"did not start within .*start_timeout=")
 
 
+def test_a_job_that_fails_while_its_members_are_submitted_leaves_none() -> None:
+    def cannot_start(_: MemberTask) -> None:
+        raise RuntimeError("no")
+
+    let_go = threading.Event()
+    jobs = ThreadJobs(
+        member_0=cannot_start, **{f"member_{member}": lambda _: let_go.wait(20) for member in range(1, 9)}
+    )
+    jobs.cancel = lambda group: let_go.set()  # type: ignore[method-assign]
+    ending(submit(jobs, members=9), ResourcesError, "member 0 did not start: no")  # and no thread is left
+
+
 def test_other_versions_are_refused() -> None:
     def is_old(task: MemberTask) -> None:
         connection = registers(task, versions=Versions("2.7.18", "0.0.1", "3.0.0"))
