@@ -254,12 +254,12 @@ class SourceReader(SourceProcessor):
         if timestamps is None or self.settings.frame_us is None or end - start <= CUT_ROWS:
             return end
         times = timestamps[start:end]
-        span_us = np.uint64(min(CUT_FRAMES * self.settings.frame_us, MAX_TIME))
-        least, greatest = times[:CUT_ROWS].min(), times[:CUT_ROWS].max()
-        if _span_us(least, greatest) > span_us:
-            return start + CUT_ROWS
-        if _span_us(times.min(), times.max()) <= span_us:
+        span_limit_us = min(CUT_FRAMES * self.settings.frame_us, MAX_TIME)
+        if int(times.max()) - int(times.min()) <= span_limit_us:  # nearly always
             return end
+        if int(times[:CUT_ROWS].max()) - int(times[:CUT_ROWS].min()) > span_limit_us:
+            return start + CUT_ROWS
+        span_us = np.uint64(span_limit_us)
         spans_us = _span_us(np.minimum.accumulate(times), np.maximum.accumulate(times))
         return start + int(np.searchsorted(spans_us, span_us, side="right"))  # they ascend
 
