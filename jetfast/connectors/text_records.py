@@ -167,39 +167,91 @@ def _record_ends(data: bytes, delimiter: str, records_max: int = sys.maxsize) ->
 Parse = Callable[[bytes], pa.Table]
 
 
+_ROW_OF_CSV = re.compile(r"Row #(\d+)")  # from 1
+_ROW_OF_JSON = re.compile(r"in row (\d+)$")  # from 0
+_PART_RECORDS_MIN = 16
+
+
 def parse_each(
     records: Sequence[tuple[int, bytes]], parse: Parse, reason: Callable[[Exception], str]
 ) -> tuple[list[pa.Table], list[int], list[Malformed]]:
-    """Parse what can be parsed of a block that has malformed records, halving it until each of them stands alone.
+    """Parse what can be parsed of (line, record) pairs, when some are malformed.
 
-    Returns tables, the line of each of their rows, and the malformed records, all in order. A malformed record is
-    one for which `parse` raises ValueError, as ArrowInvalid is.
+    Returns a table of the good ones (several where the types inferred for them differ, none if there are none), the
+    line of each of their rows, and the malformed records, in order. A record is malformed if `parse`, given it alone,
+    raises ValueError, as ArrowInvalid is.
     """
-    tables: list[pa.Table] = []
-    lines: list[int] = []
-    malformed: list[Malformed] = []
-    waiting = [(0, len(records))]
-    while waiting:
-        start, end = waiting.pop()
-        if start == end:
-            continue
-        part = records[start:end]
-        try:
-            table = parse(b"".join(record for _, record in part))
-        except ValueError as error:
-            if end - start == 1:
-                line, record = part[0]
-                malformed.append(Malformed(line, reason(error), record.decode(errors="replace").rstrip("\r\n")))
-            else:
-                middle = (start + end) // 2
-                waiting += [(middle, end), (start, middle)]
-            continue
-        tables.append(table)
-        part_lines = [line for line, _ in part]
+    parts = [list(range(len(records)))]
+    errors: dict[int, ValueError] = {}
+    while True:
+        count = len(errors)
+        good = [index for part in parts for index in part]
+        if _error_of(records, good, parse) is None:
+            parts = [good]
+            break
+        parts = _without_malformed(records, good, parse, errors)
+        if len(errors) == count:
+            break  # each part can be read, but not all together: their types differ
+    good = [index for part in parts for index in part]
+    malformed = [
+        Malformed(records[index][0], reason(error), records[index][1].decode(errors="replace").rstrip("\r\n"))
+        for index, error in sorted(errors.items())
+    ]
+    tables = [parse(b"".join(records[index][1] for index in part)) for part in parts if part]
+    lines = [records[index][0] for index in good]
+    if sum(table.num_rows for table in tables) != len(good):
         # A lone carriage return ends a row for the parser: such rows share the line of their record.
-        lines += part_lines if table.num_rows == len(part) else _spread(part, parse)
+        lines = [records[index][0] for index in good for _ in range(parse(records[index][1]).num_rows)]
     return tables, lines, malformed
 
 
-def _spread(part: Sequence[tuple[int, bytes]], parse: Parse) -> list[int]:
-    return [line for line, record in part for _ in range(parse(record).num_rows)]
+def _without_malformed(
+    records: Sequence[tuple[int, bytes]], indexes: list[int], parse: Parse, errors: dict[int, ValueError]
+) -> list[list[int]]:
+    """Return `indexes` in parts, without those of malformed records, whose errors go into `errors`.
+
+    A part can be read, unless it stood before a malformed record: of that, only the one column is known to be good.
+
+    Parts are tried, short ones where errors are dense. The parser says which row of a part it could not read; that
+    is only believed if the record cannot be read alone either.
+    """
+    good: list[list[int]] = []
+    position, length = 0, len(indexes)
+    while position < len(indexes):
+        part = indexes[position : position + length]
+        error = _error_of(records, part, parse)
+        if error is None:
+            good.append(part)
+            position += len(part)
+            length *= 2
+            continue
+        row = 0 if len(part) == 1 else _row_of(error)
+        alone = error if len(part) == 1 else None
+        if row is not None and 0 <= row < len(part):
+            alone = alone or _error_of(records, [part[row]], parse)
+        if row is None or alone is None:
+            length = (len(part) + 1) // 2
+            continue
+        errors[part[row]] = alone
+        good.append(part[:row])
+        position += row + 1
+        length = max(_PART_RECORDS_MIN, 2 * row)
+    return good
+
+
+def _error_of(records: Sequence[tuple[int, bytes]], indexes: list[int], parse: Parse) -> ValueError | None:
+    try:
+        parse(b"".join(records[index][1] for index in indexes))
+    except ValueError as error:
+        return error
+    return None
+
+
+def _row_of(error: ValueError) -> int | None:
+    """Return the row, from 0, that the parser complains about, if it says so."""
+    text = str(error)
+    csv_row = _ROW_OF_CSV.search(text)
+    if csv_row is not None:
+        return int(csv_row[1]) - 1
+    json_row = _ROW_OF_JSON.search(text)
+    return None if json_row is None else int(json_row[1])

@@ -131,3 +131,26 @@ def test_each_malformed_record_stands_alone_and_the_others_keep_their_lines(line
     assert sum(table.num_rows for table in tables) == len(good)
     assert [record.line for record in malformed] == [index for index in range(len(lines)) if index not in good]
     assert [record.text.encode() + b"\n" for record in malformed] == [lines[record.line] for record in malformed]
+
+
+def test_records_that_can_be_read_only_apart_are_all_kept() -> None:
+    def parse(data: bytes) -> pa.Table:
+        if b"a" in data and b"b" in data:
+            raise ValueError("types differ in row 99")
+        return pa.table({"x": data.decode().split()})
+
+    records = [(i, b"a\n" if i < 7 else b"b\n") for i in range(9)]
+    tables, lines, malformed = parse_each(records, parse, str)
+    assert [value for table in tables for value in table["x"].to_pylist()] == ["a"] * 7 + ["b"] * 2
+    assert (lines, malformed) == (list(range(9)), [])
+
+
+def test_a_parser_that_blames_the_wrong_row_loses_no_record() -> None:
+    def parse(data: bytes) -> pa.Table:
+        if b"x" in data:
+            raise ValueError("Row #1: something")
+        return pa.table({"x": data.decode().split()})
+
+    tables, lines, malformed = parse_each([(i, b"x\n" if i == 5 else b"1\n") for i in range(40)], parse, str)
+    assert [record.line for record in malformed] == [5]
+    assert len(lines) == sum(table.num_rows for table in tables) == 39
