@@ -229,13 +229,23 @@ ON_UNTIMED_STAGE: dict[str, tuple[Callable[[Any], object], type[Exception], str]
         lambda s: s.with_event_time("carrier"),
         JobDefinitionError,
         "step 'flights': event time 'carrier' must be a timestamp or date column, but it is string; "
-        "read it as timestamp[us]",
+        "write with_event_time(col('carrier').cast(\"timestamp[us]\"))",
     ),
     "time column of integers": (
         lambda s: s.with_event_time("distance"),
         JobDefinitionError,
-        "event time 'distance' must be a timestamp or date column, but it is int64; cast it where it is made: "
-        'microseconds since 1970 are .cast(pa.timestamp("us"))',
+        "event time 'distance' must be a timestamp or date column, but it is int64; write "
+        "with_event_time(col('distance').cast(\"timestamp[us]\")) for microseconds since 1970 (s, ms and ns likewise)",
+    ),
+    "time expression without a name": (
+        lambda s: s.with_event_time(jf.coalesce(col("day"), col("day"))),
+        JobDefinitionError,
+        "step 'flights': the computed column (case when day is not null then day else day) needs a name: add .alias",
+    ),
+    "missing column in a time expression": (
+        lambda s: s.with_event_time(col("schedulled").cast("timestamp[us]")),
+        JobDefinitionError,
+        "step 'flights': there is no column 'schedulled' (as event time); did you mean 'scheduled'?",
     ),
     "policy that is none": (
         lambda s: s.with_event_time("scheduled", "2h"),

@@ -16,7 +16,8 @@ SIGNATURES = {
     "check_targets: 'bool' = True) -> 'Dag'",
     "Pipeline.explain": "(self, *, member_count: 'int' = 1, workers: 'int' = 1, "
     "two_stage: 'bool | None' = None) -> 'str'",
-    "SourceStage.with_event_time": "(self, column: 'str', policy: 'WatermarkPolicyFactory | None' = None, "
+    "SourceStage.with_event_time": "(self, column: 'str | Expression', "
+    "policy: 'WatermarkPolicyFactory | None' = None, "
     "idle_timeout: 'Duration' = '60s') -> 'SourceStage'",
     "Stage.select": "(self, *columns: 'object', name: 'str | None' = None, on_error: 'OnError' = 'fail') -> 'Stage'",
     "Stage.where": "(self, condition: 'object', *, name: 'str | None' = None, on_error: 'OnError' = 'fail') -> 'Stage'",

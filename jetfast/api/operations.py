@@ -52,7 +52,7 @@ class BoundOperation:
         self.definition = definition
         self.input_schema = input_schema
         self.step = step
-        self.schema = schema
+        self.schema: pa.Schema = schema
         """Schema of the result."""
 
     def __call__(self, batch: Batch) -> Batch:
@@ -68,13 +68,13 @@ def bind_operation(definition: Operation, schema: pa.Schema, step: str) -> Bound
 
 
 def lower_for_step(
-    expression: Expression, schema: pa.Schema, step: str, column: str, on_error: OnError
+    expression: Expression, schema: pa.Schema, step: str, column: str, on_error: OnError, purpose: str = ""
 ) -> LoweredExpression:
-    """Bind an expression; errors name step and column."""
+    """Bind an expression; errors name step and column (and say what it is for, by default where the name stands)."""
     try:
         return lower(expression, schema, on_error == "null")
     except UnknownColumnError as error:
-        raise unknown_column(step, error.column, schema, f"in {expression}") from error
+        raise unknown_column(step, error.column, schema, purpose or f"in {expression}") from error
     except ExpressionTypeError as error:
         types = ", ".join(f"{name}: {schema.field(name).type}" for name in expression.node.columns(schema))
         raise JobDefinitionError(f"step {step!r}, column {column!r}: {error} ({types})") from error

@@ -21,6 +21,7 @@ from jetfast.api.operations import (
     lower_for_step,
     pure_column,
 )
+from jetfast.api.projected_source import ProjectedSource
 from jetfast.api.steps import (
     LATE_PORT,
     MISSED_UNTIL,
@@ -34,6 +35,7 @@ from jetfast.api.steps import (
     UnionStep,
     WindowedAggregate,
     WindowStep,
+    source_schemas,
 )
 from jetfast.core.aggregate import Aggregate, result_type
 from jetfast.core.event_time import FixedLag, WatermarkPolicyFactory
@@ -325,13 +327,15 @@ class SourceStage(Stage):
     """Rows as a source gives them."""
 
     def with_event_time(
-        self, column: str, policy: WatermarkPolicyFactory | None = None, idle_timeout: Duration = "60s"
+        self, column: str | Expression, policy: WatermarkPolicyFactory | None = None, idle_timeout: Duration = "60s"
     ) -> SourceStage:
         """Declare the event time of the rows.
 
         Parameters
         ----------
-        column : a timestamp or date column; rows whose value is null are rejected (see `rejected_rows`)
+        column : a timestamp or date column, or an expression that makes one: `col("t").cast("timestamp[us]")` takes the
+            place of the column `t`, with an `.alias` it stands beside it. Rows whose time is null or cannot be computed
+            are rejected (see `rejected_rows`)
         policy : how far event time has come, per source partition; default `jf.watermarks.fixed_lag("0s")`
         idle_timeout : a partition that gave no row for so long does not hold the others back; "0s": never
         """
@@ -343,8 +347,9 @@ class SourceStage(Stage):
             raise JobDefinitionError(
                 f"step {step.name!r}: with_event_time must directly follow read, before other steps"
             )
-        require_columns(step.name, [column], self.schema, "as event time")
-        check_time_type(step.name, column, self.schema.field(column).type)
+        name, expression = self._named(column, step.name)
+        time_type = lower_for_step(expression, self.schema, step.name, name, "fail", "as event time").data_type
+        check_time_type(step.name, name, time_type)
         if policy is not None and not callable(policy):
             raise JobDefinitionError(
                 f"step {step.name!r}: policy must be one of jf.watermarks, such as "
@@ -353,11 +358,15 @@ class SourceStage(Stage):
         idle_timeout_us = non_negative_duration_us(idle_timeout, "idle_timeout")
         try:
             if isinstance(step.source, ChecksEventTime):
-                step.source.check_event_time(column)
+                step.source.check_event_time(name)
         except JobDefinitionError as error:
             raise JobDefinitionError(f"step {step.name!r}: {error}") from error
-        step.event_time = EventTime(column, FixedLag(0) if policy is None else policy, idle_timeout_us)
-        step.time = column
+        if pure_column(expression) != name:
+            outputs = {existing: Expression(Column(existing)) for existing in self.schema.names} | {name: expression}
+            step.source = ProjectedSource(step.source, list(outputs.items()), step.name)
+            step.schemas = source_schemas(step.source)
+        step.event_time = EventTime(name, FixedLag(0) if policy is None else policy, idle_timeout_us)
+        step.time = name
         return SourceStage(self._output)
 
     @property
@@ -557,11 +566,10 @@ def check_time_type(step: str, column: str, data_type: pa.DataType) -> None:
     """Raise JobDefinitionError unless a column can be event time."""
     if pa.types.is_timestamp(data_type) or pa.types.is_date(data_type):
         return
-    hint = "read it as timestamp[us], e.g. with the schema= of jf.files"
-    if pa.types.is_integer(data_type):
-        hint = 'cast it where it is made: microseconds since 1970 are .cast(pa.timestamp("us"))'
+    unit = " for microseconds since 1970 (s, ms and ns likewise)" if pa.types.is_integer(data_type) else ""
     raise JobDefinitionError(
-        f"step {step!r}: event time {column!r} must be a timestamp or date column, but it is {data_type}; {hint}"
+        f"step {step!r}: event time {column!r} must be a timestamp or date column, but it is {data_type}; "
+        f'write with_event_time(col({column!r}).cast("timestamp[us]")){unit}'
     )
 
 

@@ -231,3 +231,29 @@ def test_columns_that_hold_no_nulls_meet_columns_that_do() -> None:
         for name in ("result", "mapped"):
             assert sorted(job.collected(name)["a"].to_pylist(), key=str) == [1, 2, 3, None]
         assert sorted(job.collected("strict")["a"].to_pylist()) == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_event_time_may_be_computed_and_rows_without_one_are_rejected(tmp_path: Path, beside: bool) -> None:
+    texts = ["2013-01-01 00:00:00", "2013-01-01 00:59:59.5", "soon", None, "2013-01-01 01:00:00", "2013-13-01 00:00:00"]
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"at": texts, "n": range(6), "unused": texts}), tmp_path / "in" / "a.parquet")
+    pipeline = jf.Pipeline()
+    time = col("at").cast("timestamp[us]")
+    source = pipeline.read(jf.files(str(tmp_path / "in")), name="rows")
+    rows = source.with_event_time(time.alias("time") if beside else time)
+    assert rows.event_time == ("time" if beside else "at")
+    assert rows.schema.field(rows.event_time).type == pa.timestamp("us")
+    rows.window(jf.tumbling("1h")).agg(rows=jf.count(), total=jf.sum("n"), name="hours").collect()
+    rows.rejected_rows.collect("rejected")
+    job = run(pipeline)
+    hours = sorted(job.collected("result").select(["rows", "total"]).to_pylist(), key=str)
+    assert hours == [{"rows": 1, "total": 4}, {"rows": 2, "total": 1}]
+    rejected = job.collected("rejected")
+    assert sorted(rejected["position"].to_pylist()) == [2, 3, 5]
+    assert any("soon" in row for row in rejected["row"].to_pylist())
+    numbers = pa.table({"ms": [0, 3_600_000, None]})
+    pipeline = jf.Pipeline()
+    rows = pipeline.read(jf.memory(numbers)).with_event_time(col("ms").cast(pa.timestamp("ms")))
+    rows.window(jf.tumbling("1h")).agg(rows=jf.count()).collect()
+    assert run(pipeline).to_arrow()["rows"].to_pylist() == [1, 1]
