@@ -24,27 +24,44 @@ inline int64_t first_out_of_range(const int32_t* rows, int64_t count, int64_t ro
   return -1;
 }
 
+// Memory that will be read next: fetched while other work goes on, `width` bytes for each row gathered.
+struct ReadAhead {
+  const uint8_t* bytes = nullptr;
+  int64_t width = 0;
+};
+
+inline void prefetch(const void* address) {
+#if defined(__GNUC__)
+  __builtin_prefetch(address, 0, 2);
+#else
+  (void)address;
+#endif
+}
+
 template <typename T>
-inline void gather_values(const void* source, const int32_t* rows, int64_t count, void* target) {
+inline void gather_values(const void* source, const int32_t* rows, int64_t count, void* target, ReadAhead ahead) {
   const T* from = static_cast<const T*>(source);
   T* to = static_cast<T*>(target);
   const int64_t whole = count & ~int64_t{7};
+  if (ahead.bytes == nullptr) ahead = {static_cast<const uint8_t*>(source), 0};  // a line that is there anyway
   for (int64_t i = 0; i < whole; i += 8) {  // all loads before the stores: the compiler cannot know that they do not overlap
     T values[8];
     for (int k = 0; k < 8; ++k) values[k] = from[static_cast<uint32_t>(rows[i + k])];
     for (int k = 0; k < 8; ++k) to[i + k] = values[k];
+    prefetch(ahead.bytes + i * ahead.width);
   }
   for (int64_t i = whole; i < count; ++i) to[i] = from[rows[i]];
 }
 
 
-inline void gather_fixed(const void* source, int64_t width, const int32_t* rows, int64_t count, void* target) {
+inline void gather_fixed(const void* source, int64_t width, const int32_t* rows, int64_t count, void* target,
+                         ReadAhead ahead = ReadAhead()) {
   switch (width) {
     case 0: return;
-    case 1: return gather_values<uint8_t>(source, rows, count, target);
-    case 2: return gather_values<uint16_t>(source, rows, count, target);
-    case 4: return gather_values<uint32_t>(source, rows, count, target);
-    case 8: return gather_values<uint64_t>(source, rows, count, target);
+    case 1: return gather_values<uint8_t>(source, rows, count, target, ahead);
+    case 2: return gather_values<uint16_t>(source, rows, count, target, ahead);
+    case 4: return gather_values<uint32_t>(source, rows, count, target, ahead);
+    case 8: return gather_values<uint64_t>(source, rows, count, target, ahead);
     case 16:
       for (int64_t i = 0; i < count; ++i)
         std::memcpy(static_cast<uint8_t*>(target) + i * 16, static_cast<const uint8_t*>(source) + int64_t{rows[i]} * 16, 16);
@@ -83,8 +100,15 @@ inline void gather_strings(const ColumnView& source, const int32_t* rows, Column
   offsets[result.view.row_count] = position;
 }
 
+// What take_column reads of a column, if it has a fixed width.
+inline ReadAhead read_ahead(const ColumnView& view) {
+  if (view.layout != Layout::fixed && view.layout != Layout::dictionary) return ReadAhead();
+  return {static_cast<const uint8_t*>(view.values), view.width};
+}
+
 // Rows of a column by index (checked by the caller), in that order. Not for opaque columns.
-inline Column take_column(Arena& arena, const Column& column, const int32_t* rows, int64_t count) {
+inline Column take_column(Arena& arena, const Column& column, const int32_t* rows, int64_t count,
+                          ReadAhead ahead = ReadAhead()) {
   const ColumnView& source = column.view;
   if (source.layout == Layout::none) return null_column(count);
   const bool with_validity = source.validity != nullptr && count > 0;
@@ -104,7 +128,7 @@ inline Column take_column(Arena& arena, const Column& column, const int32_t* row
         target[i >> 3] = static_cast<uint8_t>(target[i >> 3] | get_bit(bits, source.bits_offset + rows[i]) << (i & 7));
     } else {
       const int64_t width = source.layout == Layout::views ? 16 : source.width;
-      gather_fixed(source.values, width, rows, count, result.mutable_values<void>());
+      gather_fixed(source.values, width, rows, count, result.mutable_values<void>(), ahead);
     }
     result.dictionary = column.dictionary;
     result.view.dictionary = source.dictionary;

@@ -266,9 +266,11 @@ inline std::vector<Rows> split_rows(Arena& arena, const Rows& rows, const std::v
     }
     if (part.row_count > 0) part.columns.reserve(rows.columns.size());
   }
-  for (const Column& column : rows.columns) {
+  for (size_t index = 0; index < rows.columns.size(); ++index) {
+    const Column& column = rows.columns[index];
+    const ReadAhead ahead = index + 1 < rows.columns.size() ? read_ahead(rows.columns[index + 1].view) : ReadAhead();
     Column gathered;
-    if (column.view.layout != Layout::opaque) gathered = take_column(arena, column, order, count);
+    if (column.view.layout != Layout::opaque) gathered = take_column(arena, column, order, count, ahead);
     for (int32_t owner = 0; owner < owner_count; ++owner) {
       Rows& part = parts[static_cast<size_t>(owner)];
       if (part.row_count == 0) continue;
