@@ -14,6 +14,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "jetfast/prefetch.hpp"
+
 namespace jetfast {
 
 // 128-bit integers are GCC's and Clang's (clang-cl's on Windows).
@@ -297,8 +299,9 @@ inline void fill_identity(const Field& field, uint8_t* states, int64_t start, in
 }
 
 // Value row(i) enters states[entries[i]]; row(i) = rows[i], or i without `rows`. `values` have the field's class.
+// `far`: the states do not fit the second-level cache.
 inline void accumulate_values(const Field& field, uint8_t* states, const uint32_t* entries, const int32_t* rows,
-                              int64_t count, const void* values) {
+                              int64_t count, const void* values, bool far) {
   with_field(field, [&](auto tag) {
     using F = decltype(tag);
     auto* state = reinterpret_cast<typename F::State*>(states);
@@ -306,7 +309,12 @@ inline void accumulate_values(const Field& field, uint8_t* states, const uint32_
       for (int64_t i = 0; i < count; ++i) ++state[entries[i]];
     } else {
       const auto* value = static_cast<const typename F::Value*>(values);
-      if (rows == nullptr)
+      if (far)
+        for (int64_t i = 0; i < count; ++i) {
+          if (i + kPrefetchRows < count) prefetch(&state[entries[i + kPrefetchRows]]);
+          F::row(state[entries[i]], value[rows ? rows[i] : i]);
+        }
+      else if (rows == nullptr)
         for (int64_t i = 0; i < count; ++i) F::row(state[entries[i]], value[i]);
       else
         for (int64_t i = 0; i < count; ++i) F::row(state[entries[i]], value[rows[i]]);

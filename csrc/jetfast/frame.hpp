@@ -5,8 +5,12 @@
 // that end at MAX_TIME.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <limits>
+
+#include "jetfast/simd.hpp"
 
 namespace jetfast {
 
@@ -55,6 +59,9 @@ class FrameDivider {
  public:
   explicit FrameDivider(int64_t slide) : slide_(static_cast<uint64_t>(slide)), inverse_(1.0 / static_cast<double>(slide)) {}
 
+  uint64_t slide() const { return slide_; }
+  double inverse() const { return inverse_; }
+
   uint64_t divide(uint64_t value) const {
     if (value >> 52) return value / slide_;
     // value and its quotient are exact in a double; the product is off by at most one at a boundary.
@@ -69,5 +76,82 @@ class FrameDivider {
   uint64_t slide_;
   double inverse_;
 };
+
+// ---- loops over the times of a batch, compiled once per vector level -------------------------------------------------------
+
+// *least and *greatest of `count` >= 1 times.
+JETFAST_INLINE void find_span_body(const int64_t* times, int64_t count, int64_t* least, int64_t* greatest) {
+  int64_t low = times[0], high = times[0];
+  for (int64_t i = 1; i < count; ++i) {
+    low = std::min(low, times[i]);
+    high = std::max(high, times[i]);
+  }
+  *least = low;
+  *greatest = high;
+}
+
+// numbers[i] = (times[i] - base) / slide, for offsets below 2^52 and quotients below 2^32.
+//
+// All in doubles, which hold these integers exactly: adding 2^52 to a double below it leaves the nearest integer in the low
+// bits. The quotient is at most one off, which the exact remainder shows.
+JETFAST_INLINE void number_frames_body(const int64_t* times, int64_t count, int64_t base, double slide, double inverse,
+                                       uint32_t* numbers) {
+  const double shift = 4503599627370496.0;  // 2^52
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t bits = (static_cast<uint64_t>(times[i]) - static_cast<uint64_t>(base)) | 0x4330000000000000u;
+    double value;
+    std::memcpy(&value, &bits, 8);
+    value -= shift;
+    double quotient = (value * inverse + shift) - shift;
+    const double rest = value - quotient * slide;
+    quotient -= rest < 0 ? 1.0 : 0.0;
+    quotient += rest >= slide ? 1.0 : 0.0;
+    quotient += shift;
+    uint64_t result;
+    std::memcpy(&result, &quotient, 8);
+    numbers[i] = static_cast<uint32_t>(result);
+  }
+}
+
+inline void find_span_plain(const int64_t* times, int64_t count, int64_t* least, int64_t* greatest) {
+  find_span_body(times, count, least, greatest);
+}
+inline void number_frames_plain(const int64_t* times, int64_t count, int64_t base, double slide, double inverse,
+                                uint32_t* numbers) {
+  number_frames_body(times, count, base, slide, inverse, numbers);
+}
+#if JETFAST_X86
+JETFAST_TARGET_AVX2 inline void find_span_avx2(const int64_t* times, int64_t count, int64_t* least, int64_t* greatest) {
+  find_span_body(times, count, least, greatest);
+}
+JETFAST_TARGET_AVX512 inline void find_span_avx512(const int64_t* times, int64_t count, int64_t* least, int64_t* greatest) {
+  find_span_body(times, count, least, greatest);
+}
+JETFAST_TARGET_AVX2 inline void number_frames_avx2(const int64_t* times, int64_t count, int64_t base, double slide,
+                                                   double inverse, uint32_t* numbers) {
+  number_frames_body(times, count, base, slide, inverse, numbers);
+}
+JETFAST_TARGET_AVX512 inline void number_frames_avx512(const int64_t* times, int64_t count, int64_t base, double slide,
+                                                       double inverse, uint32_t* numbers) {
+  number_frames_body(times, count, base, slide, inverse, numbers);
+}
+#endif
+
+inline void find_span(const int64_t* times, int64_t count, int64_t* least, int64_t* greatest) {
+#if JETFAST_X86
+  if (simd_level() == SimdLevel::avx512) return find_span_avx512(times, count, least, greatest);
+  if (simd_level() == SimdLevel::avx2) return find_span_avx2(times, count, least, greatest);
+#endif
+  find_span_plain(times, count, least, greatest);
+}
+
+inline void number_frames(const int64_t* times, int64_t count, int64_t base, const FrameDivider& divider, uint32_t* numbers) {
+  const auto slide = static_cast<double>(divider.slide());
+#if JETFAST_X86
+  if (simd_level() == SimdLevel::avx512) return number_frames_avx512(times, count, base, slide, divider.inverse(), numbers);
+  if (simd_level() == SimdLevel::avx2) return number_frames_avx2(times, count, base, slide, divider.inverse(), numbers);
+#endif
+  number_frames_plain(times, count, base, slide, divider.inverse(), numbers);
+}
 
 }  // namespace jetfast

@@ -16,6 +16,7 @@
 #include "jetfast/arena.hpp"
 #include "jetfast/batch.hpp"
 #include "jetfast/column_view.hpp"
+#include "jetfast/prefetch.hpp"
 #include "jetfast/simd.hpp"
 
 #if JETFAST_X86
@@ -256,19 +257,13 @@ class WordTable {
   static constexpr uint64_t kEmpty = 0x9d3a5c1be7f2604bu;
   static constexpr uint64_t kDeleted = 0x9d3a5c1be7f2604cu;
   static constexpr int64_t kFill = 5;  // cells in use per line of 8, at most, on average
-  static constexpr size_t kPrefetchBytes = size_t{1} << 20;
-  static constexpr int64_t kPrefetchRows = 24;
 
   size_t home(uint64_t word) const { return fold_multiply(word ^ 0x2d358dccaa6c78a5u, 0x9e3779b97f4a7c15u) & mask_; }
 
-  void prefetch(uint64_t word) const {
-#if defined(__GNUC__)
+  void prefetch_cells(uint64_t word) const {
     const size_t bucket = home(word);
-    __builtin_prefetch(&buckets_[bucket]);
-    __builtin_prefetch(&slots_[bucket * 8]);
-#else
-    (void)word;
-#endif
+    prefetch(&buckets_[bucket]);
+    prefetch(&slots_[bucket * 8]);
   }
 
 // The loop is written once; each variant differs in how it compares a line of eight words with one word.
@@ -276,7 +271,7 @@ class WordTable {
   const bool far = buckets_.size() * sizeof(Bucket) > kPrefetchBytes;                                 \
   for (int64_t i = 0; i < count; ++i) {                                                               \
     const uint64_t word = words[i];                                                                   \
-    if (far && i + kPrefetchRows < count) prefetch(words[i + kPrefetchRows]);                         \
+    if (far && i + kPrefetchRows < count) prefetch_cells(words[i + kPrefetchRows]);                        \
     for (size_t bucket = home(word);; bucket = (bucket + 1) & mask_) {                                \
       const uint64_t* cells = buckets_[bucket].words;                                                 \
       const uint32_t match = MATCH(cells, word);                                                      \
@@ -413,13 +408,7 @@ class BytesTable {
     }
   }
 
-  void prefetch(uint64_t hash64) const {
-#if defined(__GNUC__)
-    __builtin_prefetch(&cells_[static_cast<uint32_t>(hash64) & mask_]);
-#else
-    (void)hash64;
-#endif
-  }
+  void prefetch_cell(uint64_t hash64) const { prefetch(&cells_[static_cast<uint32_t>(hash64) & mask_]); }
 
   const uint8_t* key_of(uint32_t slot) const { return records_[slot].data(); }
 
@@ -776,7 +765,7 @@ class KeyIndex {
     for (int64_t i = 0; i < count; ++i)
       hashes_[i] = hash_padded_bytes(encoded_.data() + starts_[i], static_cast<uint32_t>(starts_[i + 1] - starts_[i]));
     for (int64_t i = 0; i < count; ++i) {
-      if (i + 16 < count) bytes_.prefetch(hashes_[i + 16]);
+      if (i + 16 < count) bytes_.prefetch_cell(hashes_[i + 16]);
       slots[i] = bytes_.find_or_insert(encoded_.data() + starts_[i],
                                        static_cast<uint32_t>(starts_[i + 1] - starts_[i]), hashes_[i], pool_);
     }

@@ -33,6 +33,7 @@
 #include "jetfast/frame.hpp"
 #include "jetfast/key_index.hpp"
 #include "jetfast/partition.hpp"
+#include "jetfast/prefetch.hpp"
 #include "jetfast/timestamps.hpp"
 
 namespace jetfast {
@@ -299,7 +300,7 @@ class KeyedFrames {
   KeyIndex& keys() { return keys_; }
 
   MemoryUse memory() const {
-    MemoryUse use{keys_.live(), static_cast<int64_t>(frames_.size()), 0, 0, 0};
+    MemoryUse use{keys_in_frames(), static_cast<int64_t>(frames_.size()), 0, 0, 0};
     use.key_bytes = keys_.bytes() + static_cast<int64_t>(frames_of_slot_.capacity() * sizeof(uint32_t));
     const auto add = [&](const Frame& frame) {
       use.frame_bytes += static_cast<int64_t>((frame.slots.capacity() + frame.entry_of_slot.capacity()) * sizeof(uint32_t));
@@ -393,10 +394,7 @@ class KeyedFrames {
     const int64_t count = grouped.count;
     int64_t least = kMaxTime, greatest = kMinTime;
     if (grouped.in_order) {
-      for (int64_t row = 0; row < count; ++row) {
-        least = std::min(least, times[row]);
-        greatest = std::max(greatest, times[row]);
-      }
+      find_span(times, count, &least, &greatest);
     } else {
       for (const int32_t row : grouped.rows) {
         least = std::min(least, times[row]);
@@ -413,12 +411,30 @@ class KeyedFrames {
     }
     if (last < 4 * static_cast<uint64_t>(count) + 64) {  // counting sort
       frame_numbers_.resize(static_cast<size_t>(count));
-      starts_.assign(static_cast<size_t>(last) + 2, 0);
-      for (int64_t i = 0; i < count; ++i) {
-        const auto number = static_cast<uint32_t>(divider_.divide(static_cast<uint64_t>(times[grouped.row_at(i)]) - base));
-        frame_numbers_[i] = number;
-        ++starts_[number + 1];
+      uint32_t* numbers = frame_numbers_.data();
+      if (grouped.in_order && (static_cast<uint64_t>(greatest) - base) >> 52 == 0)
+        number_frames(times, count, static_cast<int64_t>(base), divider_, numbers);
+      else
+        for (int64_t i = 0; i < count; ++i)
+          numbers[i] = static_cast<uint32_t>(divider_.divide(static_cast<uint64_t>(times[grouped.row_at(i)]) - base));
+      sorted_rows_.resize(static_cast<size_t>(count) + 1);  // one more: what is written last is not always kept
+      if (last < 4 && grouped.in_order) {  // a pass for each frame, without branches and without waiting for counters
+        int64_t place = 0;
+        for (uint32_t number = 0; number <= last; ++number) {
+          const int64_t start = place;
+          for (int64_t row = 0; row < count; ++row) {
+            sorted_rows_[place] = static_cast<int32_t>(row);
+            place += numbers[row] == number;
+          }
+          if (place > start) grouped.groups.push_back({shape_.frame_of(times[sorted_rows_[start]]), start, place - start});
+        }
+        sorted_rows_.resize(static_cast<size_t>(count));
+        grouped.rows.swap(sorted_rows_);
+        grouped.in_order = false;
+        return;
       }
+      starts_.assign(static_cast<size_t>(last) + 2, 0);
+      for (int64_t i = 0; i < count; ++i) ++starts_[numbers[i] + 1];
       for (uint64_t number = 0; number <= last; ++number) {
         const int64_t group_count = starts_[number + 1];
         starts_[number + 1] += starts_[number];
@@ -511,21 +527,34 @@ class KeyedFrames {
     }
   }
 
-  // A frame leaves the table: keys without another frame lose their slot (at the next free_slots).
+  // A frame leaves the table: keys without another frame are idle, and may lose their slot at the next free_slots.
   void retire(std::unique_ptr<Frame> frame) {
     for (uint32_t entry = 0; entry < frame->count; ++entry) {
       const uint32_t slot = frame->slots[entry];
-      if (--frames_of_slot_[slot] == 0) leaving_slots_.push_back(slot);
+      if (--frames_of_slot_[slot] > 0) continue;
+      ++idle_keys_;
+      if (is_listed_[slot]) continue;
+      is_listed_[slot] = 1;
+      idle_slots_.push_back(slot);
     }
     clear(*frame);
     // As many spares as there are frames cover a change of pace; more would keep the memory of a peak.
     if (spare_frames_.size() <= frames_.size() + 2) spare_frames_.push_back(std::move(frame));
   }
 
+  // Keys that left every frame often come back at once (always, in a tumbling window): they give up their slots when there
+  // are more of them than of the others, so that memory still is bounded by the keys that are in the frames.
   void free_slots() {
-    for (const uint32_t slot : leaving_slots_) keys_.release(slot);
-    leaving_slots_.clear();
+    if (idle_keys_ <= 1024 + keys_in_frames()) return;
+    for (const uint32_t slot : idle_slots_) {
+      is_listed_[slot] = 0;
+      if (frames_of_slot_[slot] == 0) keys_.release(slot);
+    }
+    idle_slots_.clear();
+    idle_keys_ = 0;
   }
+
+  int64_t keys_in_frames() const { return keys_.live() - idle_keys_; }
 
   void grow(Frame& frame, uint32_t capacity) {
     for (size_t field = 0; field < fields_.size(); ++field) {
@@ -555,7 +584,8 @@ class KeyedFrames {
   }
 
   // entries[i] = entry of slots[i], made if there is none yet (its fields then are the identity).
-  // `counted`: entries of this frame keep their key alive.
+  // `counted`: entries of this frame keep their key alive. With `count_rows`, each i also is one row of its entry.
+  template <bool count_rows = false>
   void enter(Frame& frame, const uint32_t* slots, int64_t count, uint32_t* entries, bool counted) {
     if (frame.entry_of_slot.size() < keys_.slot_limit()) {
       // Grow ahead of the slots, so that the arrays of many frames do not grow with each new key.
@@ -563,37 +593,45 @@ class KeyedFrames {
     }
     const uint32_t old_count = frame.count;
     uint32_t* entry_of_slot = frame.entry_of_slot.data();
+    auto* row_counts = reinterpret_cast<uint64_t*>(frame.state(0));
+    const bool far = frame.entry_of_slot.size() * sizeof(uint32_t) > kPrefetchBytes;
     for (int64_t i = 0; i < count; ++i) {
+      if (far && i + kPrefetchRows < count) prefetch(&entry_of_slot[slots[i + kPrefetchRows]]);
       uint32_t entry = entry_of_slot[slots[i]];
       if (entry == kNoEntry) {
         if (frame.count == frame.capacity) {
-          const uint32_t new_entries = frame.count;
-          frame.count = old_count;  // only those have fields that are worth a copy
           grow(frame, frame.capacity * 2);
-          frame.count = new_entries;
+          row_counts = reinterpret_cast<uint64_t*>(frame.state(0));
         }
         entry = frame.count++;
         frame.slots[entry] = slots[i];
         entry_of_slot[slots[i]] = entry;
+        row_counts[entry] = 0;
       }
       entries[i] = entry;
+      if constexpr (count_rows) ++row_counts[entry];
     }
     if (frame.count == old_count) return;
-    for (size_t field = 0; field < fields_.size(); ++field) {
+    for (size_t field = 1; field < fields_.size(); ++field) {
       if (frame.states[field]) fill_identity(fields_[field], frame.state(field), old_count, frame.count);
       if (frame.after[field]) fill_identity(fields_[field], frame.after[field].get(), old_count, frame.count);
     }
     if (counted) {
-      if (frames_of_slot_.size() < keys_.slot_limit()) frames_of_slot_.resize(keys_.slot_limit(), 0);
-      for (uint32_t entry = old_count; entry < frame.count; ++entry) ++frames_of_slot_[frame.slots[entry]];
+      if (frames_of_slot_.size() < keys_.slot_limit()) {
+        frames_of_slot_.resize(keys_.slot_limit(), 0);
+        is_listed_.resize(keys_.slot_limit(), 0);
+      }
+      for (uint32_t entry = old_count; entry < frame.count; ++entry) {
+        const uint32_t slot = frame.slots[entry];
+        idle_keys_ -= frames_of_slot_[slot]++ == 0 && is_listed_[slot];
+      }
     }
   }
 
   // Rows enter a frame: slots[i] is the key of row rows[i] (row i without `rows`).
   void add_rows(Frame& frame, const uint32_t* slots, const int32_t* rows, int64_t count, bool counted) {
     entries_.resize(static_cast<size_t>(count));
-    enter(frame, slots, count, entries_.data(), counted);
-    accumulate_values(fields_[0], frame.state(0), entries_.data(), rows, count, nullptr);
+    enter<true>(frame, slots, count, entries_.data(), counted);
     for (size_t index = 0; index < columns_.size(); ++index) {
       const ColumnFields& column = columns_[index];
       const WidenedColumn& widened = widened_[index];
@@ -616,7 +654,7 @@ class KeyedFrames {
         if (!null_entries_.empty()) {
           need_nulls(frame, column.nulls);
           accumulate_values(fields_[column.nulls], frame.state(column.nulls), null_entries_.data(), nullptr,
-                            static_cast<int64_t>(null_entries_.size()), nullptr);
+                            static_cast<int64_t>(null_entries_.size()), nullptr, false);
         }
         entries = valid_entries_.data();
         value_rows = valid_rows_.data();
@@ -624,7 +662,8 @@ class KeyedFrames {
       }
       for (const int field : {column.sum, column.minimum, column.maximum, column.moments})
         if (field >= 0)
-          accumulate_values(fields_[field], frame.state(field), entries, value_rows, value_count, widened.values);
+          accumulate_values(fields_[field], frame.state(field), entries, value_rows, value_count, widened.values,
+                            static_cast<size_t>(frame.count) * static_cast<size_t>(fields_[field].width) > kPrefetchBytes);
     }
   }
 
@@ -680,7 +719,9 @@ class KeyedFrames {
   std::vector<std::unique_ptr<Frame>> spare_frames_;
   std::unique_ptr<Frame> delta_;                      // rows on their way into a frame that the running window holds
   std::vector<uint32_t> frames_of_slot_;              // frames that hold the key
-  std::vector<uint32_t> leaving_slots_;
+  std::vector<uint8_t> is_listed_;                    // the key is in idle_slots_, idle or not
+  std::vector<uint32_t> idle_slots_;
+  int64_t idle_keys_ = 0;                             // keys with a slot and without a frame
 
   // scratch, kept between batches
   GroupedRows grouped_;

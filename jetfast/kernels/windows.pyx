@@ -444,7 +444,7 @@ cdef class WindowTable:
 
     def memory(self):
         """Return what the state takes: keys, frames, keys_and_frames (entries), key_bytes, frame_bytes, and the averages
-        bytes_per_key and bytes_per_key_and_frame (which count spare frames too)."""
+        bytes_per_key and bytes_per_key_and_frame (which count spare frames and idle keys too)."""
         return _memory(dereference(self.table).memory())
 
 

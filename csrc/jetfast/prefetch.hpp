@@ -1,0 +1,20 @@
+// Reading ahead: tables beyond the second-level cache are asked for some rows before they are needed; below it that only costs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace jetfast {
+
+constexpr size_t kPrefetchBytes = size_t{1} << 20;
+constexpr int64_t kPrefetchRows = 24;
+
+inline void prefetch(const void* address) {
+#if defined(__GNUC__)
+  __builtin_prefetch(address);
+#else
+  (void)address;
+#endif
+}
+
+}  // namespace jetfast
