@@ -171,3 +171,14 @@ def test_names_of_vertices_do_not_depend_on_the_plan() -> None:
         return set(pipeline.plan(member_count=member_count, workers=workers, two_stage=False).vertices)
 
     assert names(1, 1) == names(2, 3)
+
+
+def test_a_source_with_computed_time_reads_only_what_is_used_and_travels() -> None:
+    pipeline = jf.Pipeline()
+    source = jf.memory({"at": ["2013-01-01 00:00:00", "x"], "n": [1, 2], "unused": [0, 0]})
+    rows = pipeline.read(source, name="rows").with_event_time(col("at").cast("timestamp[us]").alias("time"))
+    rows.window(jf.tumbling("1h")).agg(n=jf.sum("n"), name="hours").collect()
+    dag = pickle.loads(pickle.dumps(pipeline.plan()))
+    assert edge_into(dag, "hours").schema.names == ["n", "time"]
+    assert dag.vertices["rows"].supplier.source.source.schema.names == ["at", "n"]
+    assert jf.LocalCluster(2, 1).submit(pipeline, progress=False).to_arrow()["n"].to_pylist() == [1]
