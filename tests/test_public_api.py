@@ -32,6 +32,8 @@ SIGNATURES = {
     "Stage.union": "(self, *others: 'Stage', name: 'str | None' = None) -> 'Stage'",
     "Stage.map_batches": "(self, function: 'BatchFunction', *, schema: 'pa.Schema | None' = None, "
     "name: 'str | None' = None) -> 'Stage'",
+    "Stage.map_rows": "(self, function: 'Callable[[dict[str, Any]], dict[str, Any] | None]', *, schema: 'pa.Schema', "
+    "name: 'str | None' = None) -> 'Stage'",
     "Stage.group_by": "(self, *keys: 'object') -> 'GroupedStage'",
     "Stage.window": "(self, window: 'Window') -> 'WindowedStage'",
     "Stage.write": "(self, sink: 'Sink', name: 'str | None' = None) -> 'None'",

@@ -257,3 +257,24 @@ def test_event_time_may_be_computed_and_rows_without_one_are_rejected(tmp_path: 
     rows = pipeline.read(jf.memory(numbers)).with_event_time(col("ms").cast(pa.timestamp("ms")))
     rows.window(jf.tumbling("1h")).agg(rows=jf.count()).collect()
     assert run(pipeline).to_arrow()["rows"].to_pylist() == [1, 1]
+
+
+def test_a_function_over_rows_gives_a_row_or_none() -> None:
+    pipeline = jf.Pipeline()
+    schema = pa.schema([("b", pa.int64()), ("text", pa.string()), ("missing", pa.float64())])
+    rows = pipeline.read(jf.memory({"a": list(range(10))}, partitions=2))
+    rows.map_rows(
+        lambda row: {"b": row["a"] * 2, "text": str(row["a"])} if row["a"] % 2 else None, schema=schema
+    ).collect()
+    rows.map_rows(lambda row: 1 / (row["a"] - 7) and row, schema=rows.schema, name="inverse").collect("never")
+    with pytest.raises(JobFailedError, match=r"step 'inverse' failed.* ZeroDivisionError"):
+        run(pipeline)
+    pipeline = jf.Pipeline()
+    rows = pipeline.read(jf.memory({"a": list(range(10))}, partitions=2))
+    rows.map_rows(
+        lambda row: {"b": row["a"] * 2, "text": str(row["a"])} if row["a"] % 2 else None, schema=schema
+    ).collect()
+    result = run(pipeline).to_arrow()
+    assert result.schema == schema
+    expected = [{"b": number * 2, "text": str(number), "missing": None} for number in range(1, 10, 2)]
+    assert sorted(result.to_pylist(), key=lambda row: row["b"]) == expected
