@@ -153,7 +153,7 @@ def streams(draw):
     return inputs
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(streams())
 def test_one_stage_equals_the_definition_on_random_streams(inputs):
     verify_processor(
