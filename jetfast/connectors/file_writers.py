@@ -19,6 +19,8 @@ from jetfast.errors import JobDefinitionError
 ROW_GROUP_ROWS = 1 << 18
 ROW_GROUP_BYTES = 64 << 20
 """Batches are gathered up to this size before Parquet writes a row group."""
+GATHERED_ROWS = 1 << 15
+"""And before other formats write anything: results of windows come in many small batches."""
 
 
 class TableWriter(Protocol):
@@ -165,14 +167,13 @@ class FileWriter:
         self.waiting_bytes = 0
 
     def write(self, batch: Batch) -> None:
-        """Take rows; Parquet gathers them up to a row group."""
+        """Take rows; they are gathered before they are written."""
         rows = batch.to_arrow()
         self.waiting.append(rows)
         self.waiting_rows += rows.num_rows
         self.waiting_bytes += batch.nbytes
-        if self.file_format != "parquet" or (
-            self.waiting_rows >= ROW_GROUP_ROWS or self.waiting_bytes >= ROW_GROUP_BYTES
-        ):
+        rows_max = ROW_GROUP_ROWS if self.file_format == "parquet" else GATHERED_ROWS
+        if self.waiting_rows >= rows_max or self.waiting_bytes >= ROW_GROUP_BYTES:
             self._flush()
 
     @property
@@ -214,7 +215,10 @@ class FileWriter:
         waiting = [pa.RecordBatch.from_arrays(rows.columns, schema=self.schema) for rows in self.waiting]
         self.waiting.clear()
         self.waiting_rows = self.waiting_bytes = 0
-        self.table_writer.write_table(pa.Table.from_batches(waiting, self.schema))
+        table = pa.Table.from_batches(waiting, self.schema)
+        if len(waiting) > 1 and self.file_format in ("ipc", "ipc_stream"):
+            table = table.combine_chunks()  # each chunk would become a record batch
+        self.table_writer.write_table(table)
 
 
 def rename_durably(filesystem: Any, temporary: str, path: str) -> None:

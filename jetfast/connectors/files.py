@@ -74,7 +74,7 @@ def files(
     partitions : to read with event time: groups of files, each of which is in time order when read in name order: a
         list of lists, a function of the file's name, or a regular expression that finds the group's name in it. Each
         group
-        is one source partition; without groups each file is
+        is one source partition (files of a list are read in its own order); without groups each file is
     schema : to read: the columns and types that are wanted; None: those of the first file
     batch_rows : rows of a batch at most
     overwrite : to write: replace what is there, when the job finishes and not before
@@ -83,8 +83,9 @@ def files(
     Written text: null is an empty field in CSV (empty text is ""), times are ISO 8601 in CSV and JSON and read back as
     timestamps in microseconds or dates; decimals read back as floats or text unless `schema` says otherwise.
 
-    Malformed lines are rejected rows, with file and line. Files are read as a stream. Schemas are compared by names and
-    types (of CSV by names), columns may stand in any order.
+    Malformed lines are rejected rows, with file and line; a value in a column that nothing reads is not looked at.
+    Files are read as a stream. Schemas are compared by names and types (of CSV by names), columns may stand in any
+    order.
 
     Raises JobDefinitionError, when it is used, if there is no such file, it cannot be read or the files differ.
     """
@@ -101,8 +102,8 @@ def files(
     )
     if not 1 <= batch_rows <= BATCH_ROWS_MAX:
         raise JobDefinitionError(f"files: batch_rows must be in [1, {BATCH_ROWS_MAX}], got {batch_rows}")
-    if len(delimiter) != 1:
-        raise JobDefinitionError(f"files: delimiter must be one character, got {delimiter!r}")
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise JobDefinitionError(f"files: delimiter must be one ASCII character and no quote, got {delimiter!r}")
     return Files(settings)
 
 

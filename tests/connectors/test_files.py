@@ -309,6 +309,11 @@ def test_reading_resumes_at_any_position(
         pieces = [table.slice(i, group_rows) for i in range(0, count, group_rows)]
         if file_format == "parquet":
             pq.write_table(table, path, row_group_size=group_rows)
+        elif file_format.startswith("ipc"):
+            new = pa.ipc.new_file if file_format == "ipc" else pa.ipc.new_stream
+            with new(path, schema) as writer:
+                for piece in pieces:
+                    writer.write_table(piece)
         else:
             write_all(files(path), schema, pieces)
     names = [[f"{index}{SUFFIXES[file_format]}" for index in range(len(file_rows))]]
@@ -483,6 +488,19 @@ def test_the_target_is_the_same_however_the_path_is_written(tmp_path: Path, monk
         == files(tmp_path / "out" / "x", "csv").target
         == files("out/x/", "csv").target
     )
+
+
+@pytest.mark.parametrize("delimiter", ["", ";;", "é", '"', "\n"])
+def test_a_delimiter_is_one_character(delimiter: str) -> None:
+    with pytest.raises(JobDefinitionError, match="delimiter must be one ASCII character and no quote"):
+        files("x.csv", delimiter=delimiter)
+
+
+def test_record_batches_are_large_however_small_the_batches(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrow"
+    write_all(files(path), SMALL.schema, [SMALL] * 50)
+    assert pa.ipc.open_file(path).num_record_batches == 1
+    assert read_all(files(path)) == SMALL.to_pylist() * 50
 
 
 def test_row_groups_are_large_however_small_the_batches(tmp_path: Path) -> None:
