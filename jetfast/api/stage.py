@@ -220,7 +220,7 @@ class Stage:
     ) -> Stage:
         """Apply a function to each row: a dict of the columns in, a dict of the result's columns out (None: no row).
 
-        About 1.5 us a row and more: a hundred times the price of an expression, and all workers wait for one another where
+        About 1.5 us a row and more: a hundred times the price of an expression, and workers wait for one another where
         Python has its lock. Prefer expressions, then `map_batches`.
 
         Parameters
