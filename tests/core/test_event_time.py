@@ -318,3 +318,71 @@ def test_the_polled_clock_bears_a_wall_clock_that_goes_back() -> None:
     clock.end_poll(900, gave_output=False)
     clock.begin_poll(800)
     assert clock.read(850) == 50
+
+
+class SlowEventTime:
+    """The rules as they are written, without order, bisection or shortcuts."""
+
+    def __init__(self, partitions: int, lag_us: int) -> None:
+        self.lag_us = lag_us
+        self.watermarks = [MIN_TIME] * partitions
+        self.idle = [False] * partitions
+        self.finished = [False] * partitions
+        self.last = MIN_TIME
+        self.sent_idle = False
+
+    def rows(self, partition: int, times: tuple[int, ...]) -> list[object]:
+        before = [ACTIVE] if self.sent_idle else []
+        self.sent_idle = self.idle[partition] = False
+        self.watermarks[partition] = max([self.watermarks[partition], *(time - self.lag_us for time in times)])
+        return [*before, "rows", *self.leave(max(times))]
+
+    def turn_idle(self, partition: int) -> list[object]:
+        self.idle[partition] = True
+        return self.leave(MAX_TIME)
+
+    def finish(self, partition: int) -> list[object]:
+        self.finished[partition] = True
+        return self.leave(MAX_TIME)
+
+    def leave(self, cap: int) -> list[object]:
+        unfinished = [p for p, finished in enumerate(self.finished) if not finished]
+        active = [self.watermarks[p] for p in unfinished if not self.idle[p]]
+        left: list[object] = []
+        if not unfinished or (not active and self.sent_idle):
+            return left
+        watermark = min([*active, cap]) if active else max(self.watermarks)
+        if watermark > self.last:
+            self.last = watermark
+            left.append(Watermark(watermark))
+        if not active:
+            self.sent_idle = True
+            left.append(IDLE)
+        return left
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("rows"), st.integers(0, 3), st.lists(st.integers(-60, 60), min_size=1, max_size=4).map(tuple)),
+    st.tuples(st.just("idle"), st.integers(0, 3), st.just(())),
+    st.tuples(st.just("finish"), st.integers(0, 3), st.just(())),
+)
+
+
+@given(st.lists(EVENTS, max_size=40), st.integers(0, 30))
+@settings(deadline=None, max_examples=150)
+def test_random_events_leave_what_the_rules_say(events: list[tuple[str, int, tuple[int, ...]]], lag_us: int) -> None:
+    world, slow = World(4, lag_us), SlowEventTime(4, lag_us)
+    for kind, partition, times in events:
+        if slow.finished[partition]:
+            continue
+        if kind == "rows":
+            assert world.rows(partition, *times) == slow.rows(partition, times)
+        elif kind == "finish":
+            assert world.finish(partition) == slow.finish(partition)
+        elif not slow.idle[partition]:
+            # One empty answer sends what the cap of a batch had held back; those that follow make the partition idle.
+            assert world.empty(partition) == slow.leave(MAX_TIME)
+            assert world.silence(partition, seconds=6) == slow.turn_idle(partition)
+        assert [world.event_time.watermarks[p] for p in world.event_time.reading_order()] == sorted(
+            watermark for watermark, finished in zip(slow.watermarks, slow.finished, strict=True) if not finished
+        )
