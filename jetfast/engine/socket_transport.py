@@ -192,7 +192,7 @@ class _Peer:
         self._changed = threading.Condition()
         self._frames: deque[tuple[list[Buffer], int]] = deque()
         self._waiting_bytes = 0
-        self._waiting_bytes_max = waiting_bytes_max
+        self._waiting_bytes_max = max(waiting_bytes_max, 1)  # one batch may always wait
         self._grants: dict[ChannelId, int] = {}
         self._early_credit: dict[ChannelId, int] = {}
         self._ended = False

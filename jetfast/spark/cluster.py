@@ -13,12 +13,15 @@ from jetfast.clusters.at_exit import stop_at_exit
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job
 from jetfast.control.runner import ExecutionSettings, Runner, new_execution_id
+from jetfast.control.wire import MESSAGE_BYTES_MAX
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobDefinitionError, ResourcesError
 from jetfast.spark.jobs import SparkJobs
 from jetfast.spark.member_links import MemberLinks
 from jetfast.spark.slots import WAIT_S, check_session, count_slots, require_slots
 from jetfast.types import Duration, positive_duration_us
+
+DAG_BYTES_MAX = MESSAGE_BYTES_MAX - 2**20  # room for the rest of the message
 
 
 class SparkCluster:
@@ -85,6 +88,11 @@ class SparkCluster:
                 f"job {submission.job}: a function or object of a step cannot be pickled, and so cannot go to the "
                 f"members: {error}"
             ) from error
+        if len(dag) > DAG_BYTES_MAX:
+            raise JobDefinitionError(
+                f"job {submission.job}: its steps hold {len(dag) // 10**6} MB, which every member would get; at most "
+                f"{DAG_BYTES_MAX // 10**6} MB can be sent. Rows in memory belong into files that members read"
+            )
         _check_driver()
         require_slots(lambda: count_slots(self.spark), self.members, WAIT_S)
         runner = Runner(

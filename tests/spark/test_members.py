@@ -80,7 +80,12 @@ class ThreadJobs:
 
 
 def submit(
-    jobs: ThreadJobs, dag: Dag | None = None, members: int = 2, workers: int = 1, start_timeout_s: float = 60.0
+    jobs: ThreadJobs,
+    dag: Dag | None = None,
+    members: int = 2,
+    workers: int = 1,
+    start_timeout_s: float = 60.0,
+    memory_limit_bytes: int = 10**9,
 ) -> Job:
     dag = graph(partitioned("key")) if dag is None else dag
     runner = Runner(
@@ -92,7 +97,7 @@ def submit(
             member_count=members,
             workers=workers,
             guarantee=Guarantee.NONE,
-            memory_limit_bytes=10**9,
+            memory_limit_bytes=memory_limit_bytes,
         )
     )
     links = MemberLinks(jobs, runner, "127.0.0.1", None, None, start_timeout_s)
@@ -139,6 +144,12 @@ def test_rows_reach_their_owners_over_sockets(members: int, workers: int) -> Non
 def test_broadcast_rows_reach_every_processor_of_every_member() -> None:
     rows = submit(ThreadJobs(), graph(BROADCAST), members=3).to_arrow()
     assert Counter(rows["value"].to_pylist()) == dict.fromkeys(range(ROWS), 3)
+
+
+@pytest.mark.parametrize("memory_limit_bytes", [1, 10_000])
+def test_a_job_gets_through_however_little_may_wait(memory_limit_bytes: int) -> None:
+    rows = submit(ThreadJobs(), members=3, memory_limit_bytes=memory_limit_bytes).to_arrow()
+    assert sorted(rows["value"].to_pylist()) == list(range(ROWS))
 
 
 def test_a_second_copy_of_a_live_member_is_turned_away_and_raises() -> None:
@@ -307,25 +318,68 @@ def test_a_job_that_is_cancelled_before_its_members_come_cancels_their_spark_job
     ending(job, JobCancelledError, "cancelled")
 
 
-def test_a_member_ends_when_the_coordinator_goes() -> None:
-    token = make_token()
-    came: list[Connection] = []
+class BareCoordinator:
+    """Welcomes one member, and says nothing more."""
 
-    def welcome(connected: Any, hello: Hello) -> None:
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.token = make_token()
+        self.listener = Listener(self.token, "coordinator", lambda hello: None, self.welcome)
+        self.task = MemberTask(0, self.listener.address, self.token)
+
+    def welcome(self, connected: Any, hello: Hello) -> None:
         connection = Connection(connected)
         connection.receive()
         connection.send(b"welcome")
-        came.append(connection)
+        self.connection = connection
 
-    listener = Listener(token, "coordinator", lambda hello: None, welcome)
-    with ThreadPoolExecutor(1) as pool:
-        member = pool.submit(run_member, MemberTask(0, listener.address, token), 0)
-        while not came:
+    def go(self) -> None:
+        while self.connection is None:
             os.sched_yield()
-        came[0].close()
+        self.connection.close()
+
+
+def test_a_member_ends_when_the_coordinator_goes() -> None:
+    coordinator = BareCoordinator()
+    with ThreadPoolExecutor(1) as pool:
+        member = pool.submit(run_member, coordinator.task, 0)
+        coordinator.go()
         with pytest.raises(MemberLostError, match="member 0 on .* ended: the coordinator has gone"):
             member.result()
-    listener.close()
+    coordinator.listener.close()
+
+
+def test_a_member_ends_when_its_jvm_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    parents = iter([4711, 4711, 1])
+    monkeypatch.setattr("jetfast.spark.members.PARENT_LOOK_S", 0.01)
+    monkeypatch.setattr("jetfast.spark.members.os.getppid", lambda: next(parents))
+    coordinator = BareCoordinator()
+    with pytest.raises(MemberLostError, match="ended: its JVM has gone"):
+        run_member(coordinator.task, 0)
+    coordinator.go()
+    coordinator.listener.close()
+
+
+def test_a_member_that_does_not_stop_by_itself_ends_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck = threading.Event()
+    statuses: list[int] = []
+
+    def end_process(status: int) -> None:
+        statuses.append(status)
+        stuck.set()
+
+    monkeypatch.setattr("jetfast.spark.members.EXIT_GRACE_S", 0.01)
+    monkeypatch.setattr("jetfast.spark.members.PARENT_LOOK_S", 0.01)
+    monkeypatch.setattr("jetfast.spark.members.os._exit", end_process)
+    monkeypatch.setattr("jetfast.spark.members.MemberAgent.run", lambda agent: stuck.wait(20))
+    coordinator = BareCoordinator()
+    with ThreadPoolExecutor(1) as pool:
+        member = pool.submit(run_member, coordinator.task, 0)
+        coordinator.go()
+        with pytest.raises(MemberLostError):
+            member.result()
+    assert statuses == [1]
+    coordinator.listener.close()
 
 
 def test_a_module_that_workers_lack_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,6 +235,12 @@ def test_what_cannot_be_pickled_is_refused_at_submission(cluster: SparkCluster) 
         cluster.submit(pipeline, progress=False)
 
 
+def test_a_job_that_is_too_large_to_send_is_refused(cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetfast.spark.cluster.DAG_BYTES_MAX", 10_000)
+    with pytest.raises(JobDefinitionError, match="belong into files"):
+        cluster.submit(Exchange(partitioned("key")), progress=False)
+
+
 def test_a_session_that_kills_idle_workers_is_refused(session: Any) -> None:
     setting = "spark.sql.execution.pyspark.udf.killOnIdleTimeout"
     session.conf.set(setting, "true")
