@@ -311,7 +311,7 @@ inline void accumulate_values(const Field& field, uint8_t* states, const uint32_
       const auto* value = static_cast<const typename F::Value*>(values);
       if (far)
         for (int64_t i = 0; i < count; ++i) {
-          if (i + kPrefetchRows < count) prefetch(&state[entries[i + kPrefetchRows]]);
+          if (i + kPrefetchRows < count) prefetch_line(&state[entries[i + kPrefetchRows]]);
           F::row(state[entries[i]], value[rows ? rows[i] : i]);
         }
       else if (rows == nullptr)

@@ -262,8 +262,8 @@ class WordTable {
 
   void prefetch_cells(uint64_t word) const {
     const size_t bucket = home(word);
-    prefetch(&buckets_[bucket]);
-    prefetch(&slots_[bucket * 8]);
+    prefetch_line(&buckets_[bucket]);
+    prefetch_line(&slots_[bucket * 8]);
   }
 
 // The loop is written once; each variant differs in how it compares a line of eight words with one word.
@@ -408,7 +408,7 @@ class BytesTable {
     }
   }
 
-  void prefetch_cell(uint64_t hash64) const { prefetch(&cells_[static_cast<uint32_t>(hash64) & mask_]); }
+  void prefetch_cell(uint64_t hash64) const { prefetch_line(&cells_[static_cast<uint32_t>(hash64) & mask_]); }
 
   const uint8_t* key_of(uint32_t slot) const { return records_[slot].data(); }
 

@@ -9,7 +9,7 @@ namespace jetfast {
 constexpr size_t kPrefetchBytes = size_t{1} << 20;
 constexpr int64_t kPrefetchRows = 24;
 
-inline void prefetch(const void* address) {
+inline void prefetch_line(const void* address) {
 #if defined(__GNUC__)
   __builtin_prefetch(address);
 #else

@@ -3,6 +3,9 @@ from libcpp.memory cimport unique_ptr
 from libcpp.vector cimport vector
 
 from jetfast.kernels._csrc cimport window_table as cpp
+from jetfast.kernels._csrc.accumulators cimport Field
+from jetfast.kernels._csrc.frame_table cimport FrameTable as CppFrameTable
+from jetfast.kernels._csrc.keyed_frames cimport BatchColumns, PartialColumns, TableSpec
 from jetfast.kernels.columns cimport Batch
 
 
@@ -11,13 +14,13 @@ cdef class TableLayout:
     cdef readonly object schema, key_schema, partial_schema, output_schema, late_schema
     cdef readonly list aggregate_names
     cdef object seen_schema  # the last one that was found equal to `schema`
-    cdef cpp.TableSpec spec
+    cdef TableSpec spec
     cdef vector[int] key_columns, value_columns
     cdef int time_column
 
-    cdef int set_partial_schema(self, const vector[cpp.Field]& fields) except -1
-    cdef cpp.BatchColumns batch_columns(self, Batch batch) except *
-    cdef cpp.PartialColumns partial_columns(self, Batch batch) except *
+    cdef int set_partial_schema(self, const vector[Field]& fields) except -1
+    cdef BatchColumns batch_columns(self, Batch batch) except *
+    cdef PartialColumns partial_columns(self, Batch batch) except *
 
 
 cdef class WindowTable:
@@ -28,5 +31,5 @@ cdef class WindowTable:
 
 
 cdef class FrameTable:
-    cdef unique_ptr[cpp.FrameTable] table
+    cdef unique_ptr[CppFrameTable] table
     cdef TableLayout layout

@@ -15,8 +15,11 @@ from jetfast.kernels.keys import check_batch_schema, plain_field
 from jetfast.kernels.partitioning import check_key_types
 
 from jetfast.kernels._csrc cimport window_table as cpp
+from jetfast.kernels._csrc.accumulators cimport Field, FieldKind, ValueClass
 from jetfast.kernels._csrc.batch cimport Rows, slice_rows
-from jetfast.kernels._csrc.column_view cimport ColumnView, Kind
+from jetfast.kernels._csrc.column_view cimport ColumnView
+from jetfast.kernels._csrc.frame_table cimport FrameTable as CppFrameTable
+from jetfast.kernels._csrc.keyed_frames cimport AggregateKind, AggregateSpec, BatchColumns, MemoryUse, PartialColumns, TableSpec
 from jetfast.kernels.columns cimport Batch, make_batch, shared_arena
 from jetfast.kernels.keys cimport column_views, plain_types
 
@@ -82,23 +85,23 @@ def aggregate_result_type(kind, value_type):
 def _field_type(field):
     """The type of a field of partial results; wide ones are bytes, exactly as they lie in memory."""
     kind, value_class, width = field
-    if kind in (<int>cpp.FieldKind.rows, <int>cpp.FieldKind.nulls):
+    if kind in (<int>FieldKind.rows, <int>FieldKind.nulls):
         return pa.int64()
-    if kind in (<int>cpp.FieldKind.minimum, <int>cpp.FieldKind.maximum) and width == 8:
-        if value_class == <int>cpp.ValueClass.i64:
+    if kind in (<int>FieldKind.minimum, <int>FieldKind.maximum) and width == 8:
+        if value_class == <int>ValueClass.i64:
             return pa.int64()
-        return pa.uint64() if value_class == <int>cpp.ValueClass.u64 else pa.float64()
+        return pa.uint64() if value_class == <int>ValueClass.u64 else pa.float64()
     return pa.binary(width)
 
 
 _FIELD_NAMES = {
-    <int>cpp.FieldKind.nulls: "nulls",
-    <int>cpp.FieldKind.sum128: "sum",
-    <int>cpp.FieldKind.sum192: "sum",
-    <int>cpp.FieldKind.sum_float: "sum",
-    <int>cpp.FieldKind.minimum: "min",
-    <int>cpp.FieldKind.maximum: "max",
-    <int>cpp.FieldKind.moments: "moments",
+    <int>FieldKind.nulls: "nulls",
+    <int>FieldKind.sum128: "sum",
+    <int>FieldKind.sum192: "sum",
+    <int>FieldKind.sum_float: "sum",
+    <int>FieldKind.minimum: "min",
+    <int>FieldKind.maximum: "max",
+    <int>FieldKind.moments: "moments",
 }
 
 
@@ -119,7 +122,7 @@ cdef class TableLayout:
     """Checks the definition of a table and finds its columns. Shared by both stages, so that their partials agree."""
 
     def __init__(self, schema, keys, time, aggregates, size_us, slide_us, offset_us, partition_count):
-        cdef cpp.AggregateSpec aggregate
+        cdef AggregateSpec aggregate
         schema = Batch.empty(schema).schema
         check_key_types(schema, keys)
         self.schema = self.seen_schema = schema
@@ -163,7 +166,7 @@ cdef class TableLayout:
         self.spec.value_types = plain_types(pa.schema([plain_field(schema.field(name)) for name in value_names]))
         cdef vector[ColumnView] result_types = plain_types(pa.schema(result_fields))
         for position, (_, kind, _) in enumerate(aggregates):
-            aggregate.kind = <cpp.AggregateKind><int>AGGREGATE_KINDS.index(kind)
+            aggregate.kind = <AggregateKind><int>AGGREGATE_KINDS.index(kind)
             aggregate.column = columns[position]
             aggregate.result_type = result_types[position]
             self.spec.aggregates.push_back(aggregate)
@@ -184,7 +187,7 @@ cdef class TableLayout:
             raise ValueError(f"{what} there is no column {name!r}; the columns are {', '.join(self.schema.names)}")
         return index
 
-    cdef int set_partial_schema(self, const vector[cpp.Field]& fields) except -1:
+    cdef int set_partial_schema(self, const vector[Field]& fields) except -1:
         cdef size_t position
         result = list(self.key_schema)
         names = self.key_schema.names
@@ -199,8 +202,8 @@ cdef class TableLayout:
         self.partial_schema = pa.schema(result)
         return 0
 
-    cdef cpp.BatchColumns batch_columns(self, Batch batch) except *:
-        cdef cpp.BatchColumns columns
+    cdef BatchColumns batch_columns(self, Batch batch) except *:
+        cdef BatchColumns columns
         if batch.schema is not self.seen_schema:
             check_batch_schema(batch.schema, self.schema, "a batch for this window")
             self.seen_schema = batch.schema
@@ -210,8 +213,8 @@ cdef class TableLayout:
         columns.values = column_views(batch, self.value_columns)
         return columns
 
-    cdef cpp.PartialColumns partial_columns(self, Batch batch) except *:
-        cdef cpp.PartialColumns columns
+    cdef PartialColumns partial_columns(self, Batch batch) except *:
+        cdef PartialColumns columns
         cdef size_t key_count = self.key_columns.size()
         cdef size_t position
         columns.row_count = batch.row_count
@@ -227,7 +230,7 @@ cdef class TableLayout:
         return columns
 
 
-cdef dict _memory(cpp.MemoryUse use):
+cdef dict _memory(MemoryUse use):
     cells = max(use.entries, 1)
     return {
         "keys": use.keys,
@@ -306,7 +309,7 @@ cdef class WindowTable:
         Returns a batch of late_schema with the rows that missed a window, in their order, or None if there is none (or
         `collect_late` is False). Raises ValueError while windows that are due have not been emitted.
         """
-        cdef cpp.BatchColumns columns = self.layout.batch_columns(batch)
+        cdef BatchColumns columns = self.layout.batch_columns(batch)
         cdef cpp.LateRows late
         cdef cpp.LateRows* late_target = &late if collect_late else NULL
         self.started = True
@@ -323,7 +326,7 @@ cdef class WindowTable:
     def accumulate_partials(self, Batch batch not None):
         """Take in partial results of the first stage (rows of partial_schema). Lateness counts the rows they stand for."""
         check_batch_schema(batch.schema, self.layout.partial_schema, "a batch of partial results")
-        cdef cpp.PartialColumns columns = self.layout.partial_columns(batch)
+        cdef PartialColumns columns = self.layout.partial_columns(batch)
         self.started = True
         with nogil:
             dereference(self.table).accumulate_partials(columns)
@@ -419,7 +422,7 @@ cdef class WindowTable:
         self._check_partition(partition)
         if self.started:
             raise ValueError("state can only be restored before the first row and watermark")
-        cdef cpp.PartialColumns columns
+        cdef PartialColumns columns
         cdef int32_t home = partition
         if kind == "windows":
             check_batch_schema(rows.schema, self.layout.partial_schema, "saved windows (is the pipeline another one?)")
@@ -456,7 +459,7 @@ cdef class FrameTable:
 
     def __init__(self, schema, keys, time, aggregates, size_us, slide_us, offset_us=0):
         self.layout = TableLayout(schema, keys, time, aggregates, size_us, slide_us, offset_us, 1)
-        self.table = make_unique[cpp.FrameTable](self.layout.spec, dereference(shared_arena()))
+        self.table = make_unique[CppFrameTable](self.layout.spec, dereference(shared_arena()))
         self.layout.set_partial_schema(dereference(self.table).fields())
 
     @property
@@ -476,7 +479,7 @@ cdef class FrameTable:
 
     def accumulate(self, Batch batch not None):
         """Take in rows. Raises ValueError while partials that are due have not been taken."""
-        cdef cpp.BatchColumns columns = self.layout.batch_columns(batch)
+        cdef BatchColumns columns = self.layout.batch_columns(batch)
         with nogil:
             dereference(self.table).accumulate(columns)
 

@@ -1,0 +1,588 @@
+// Frames by time and keys by slot: what both stages of a window share.
+//
+// Frames lie in a sorted map (a far-future row costs one more frame), each a packed list of the keys that have rows in it, so
+// that memory grows with the pairs of key and frame that exist. Keys that left every frame give their slot back.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "jetfast/accumulators.hpp"
+#include "jetfast/arena.hpp"
+#include "jetfast/batch.hpp"
+#include "jetfast/column_view.hpp"
+#include "jetfast/frame.hpp"
+#include "jetfast/key_index.hpp"
+#include "jetfast/prefetch.hpp"
+#include "jetfast/timestamps.hpp"
+#include "jetfast/value_column.hpp"
+
+namespace jetfast {
+
+enum class AggregateKind : uint8_t {
+  count, count_values, sum, mean, minimum, maximum, var_samp, var_pop, stddev_samp, stddev_pop,
+};
+
+struct AggregateSpec {
+  AggregateKind kind;
+  int column;              // index of the value column, -1 for count
+  ColumnView result_type;  // layout fixed or bits
+};
+
+struct TableSpec {
+  WindowShape shape{1, 1, 0};
+  std::vector<ColumnView> key_types;    // as kept: never a dictionary
+  std::vector<ColumnView> value_types;  // of the values: never a dictionary
+  std::vector<AggregateSpec> aggregates;
+  int32_t partition_count = 271;
+};
+
+// Where the fields of one value column are, -1 for those that no aggregate needs.
+struct ColumnFields {
+  int nulls = -1, sum = -1, minimum = -1, maximum = -1, moments = -1;
+};
+
+constexpr uint32_t kNoEntry = 0xffffffffu;
+
+// The keys that have rows in one frame (or in the running window), and the fields of each, packed in order of arrival.
+struct Frame {
+  int64_t end = 0;
+  uint32_t count = 0, capacity = 0;
+  std::vector<uint32_t> slots;          // by entry
+  std::vector<uint32_t> entry_of_slot;  // kNoEntry where the key has none
+  std::vector<Block> states;            // by field; an absent block of nulls means that there is none
+  std::vector<Block> after;             // by field that is not exact, in frames of the front and in the running window
+
+  uint8_t* state(size_t field) const { return states[field].get(); }
+  const uint64_t* rows() const { return reinterpret_cast<const uint64_t*>(states[0].get()); }
+  uint32_t find(uint32_t slot) const { return slot < entry_of_slot.size() ? entry_of_slot[slot] : kNoEntry; }
+};
+
+// Rows of one frame: `count` places from `start` in the order of GroupedRows.
+struct FrameGroup {
+  int64_t frame;
+  int64_t start, count;
+};
+
+// The rows of a batch by ascending frame, in their own order within each.
+struct GroupedRows {
+  bool in_order = false;        // place = row: `rows` is not filled
+  std::vector<int32_t> rows;    // by place
+  std::vector<FrameGroup> groups;
+  int64_t count = 0;
+
+  const int32_t* rows_at(int64_t place) const { return in_order ? nullptr : rows.data() + place; }
+  int32_t row_at(int64_t place) const { return in_order ? static_cast<int32_t>(place) : rows[place]; }
+};
+
+struct BatchColumns {
+  int64_t row_count = 0;
+  std::vector<ColumnView> keys;
+  ColumnView time;
+  std::vector<ColumnView> values;
+};
+
+// A batch of partial results: one row per key and frame.
+struct PartialColumns {
+  int64_t row_count = 0;
+  std::vector<ColumnView> keys;
+  ColumnView frame;                // int64, no nulls
+  std::vector<ColumnView> fields;  // fixed, no nulls
+};
+
+struct MemoryUse {
+  int64_t keys, frames, entries, key_bytes, frame_bytes;
+};
+
+class KeyedFrames {
+ public:
+  KeyedFrames(TableSpec spec, Arena& arena)
+      : shape_(spec.shape), aggregates_(std::move(spec.aggregates)), value_types_(std::move(spec.value_types)),
+        keys_(std::move(spec.key_types)), arena_(arena), divider_(spec.shape.slide) {
+    if (shape_.slide <= 0 || shape_.size <= 0 || shape_.size % shape_.slide != 0)
+      throw std::invalid_argument("window size must be a positive multiple of the slide");
+    if (shape_.offset < 0 || shape_.offset >= shape_.slide)
+      throw std::invalid_argument("window offset must be in [0, slide)");
+    fields_.emplace_back(FieldKind::rows, ValueClass::u64, -1);
+    columns_.resize(value_types_.size());
+    widened_.resize(value_types_.size());
+    const auto add = [this](int& index, FieldKind kind, int column) {
+      if (index >= 0) return;
+      index = static_cast<int>(fields_.size());
+      fields_.emplace_back(kind, value_class_of(value_types_[column]), column);
+    };
+    for (const AggregateSpec& aggregate : aggregates_) {
+      if (aggregate.column < 0) continue;
+      ColumnFields& column = columns_[aggregate.column];
+      add(column.nulls, FieldKind::nulls, aggregate.column);
+      switch (aggregate.kind) {
+        case AggregateKind::count:
+        case AggregateKind::count_values: break;
+        case AggregateKind::sum:
+        case AggregateKind::mean: {
+          const ValueClass value_class = value_class_of(value_types_[aggregate.column]);
+          add(column.sum,
+              value_class == ValueClass::f64    ? FieldKind::sum_float
+              : value_class == ValueClass::i128 ? FieldKind::sum192
+                                                : FieldKind::sum128,
+              aggregate.column);
+          break;
+        }
+        case AggregateKind::minimum: add(column.minimum, FieldKind::minimum, aggregate.column); break;
+        case AggregateKind::maximum: add(column.maximum, FieldKind::maximum, aggregate.column); break;
+        default: add(column.moments, FieldKind::moments, aggregate.column); break;
+      }
+    }
+    for (const Field& field : fields_) all_exact_ = all_exact_ && field.exact;
+    delta_ = new_frame();
+  }
+  KeyedFrames(const KeyedFrames&) = delete;
+  KeyedFrames& operator=(const KeyedFrames&) = delete;
+
+  int64_t rows = 0;           // all rows taken in
+  int64_t rejected_rows = 0;  // of them, without a time
+
+  const std::vector<Field>& fields() const { return fields_; }
+  const WindowShape& shape() const { return shape_; }
+  KeyIndex& keys() { return keys_; }
+
+  MemoryUse memory() const {
+    MemoryUse use{keys_in_frames(), static_cast<int64_t>(frames_.size()), 0, 0, 0};
+    use.key_bytes = keys_.bytes() + static_cast<int64_t>(frames_of_slot_.capacity() * sizeof(uint32_t));
+    const auto add = [&](const Frame& frame) {
+      use.frame_bytes += static_cast<int64_t>((frame.slots.capacity() + frame.entry_of_slot.capacity()) * sizeof(uint32_t));
+      for (size_t field = 0; field < fields_.size(); ++field) {
+        const int64_t bytes = int64_t{frame.capacity} * fields_[field].width;
+        if (frame.states[field]) use.frame_bytes += bytes;
+        if (frame.after[field]) use.frame_bytes += bytes;
+      }
+    };
+    for (const auto& item : frames_) {
+      add(*item.second);
+      use.entries += item.second->count;
+    }
+    for (const auto& frame : spare_frames_) add(*frame);
+    add(*delta_);
+    return use;
+  }
+
+  // ---- partial results, out of this table
+
+  // Entries of several frames as columns: keys, frame, then one column per field.
+  Rows partial_rows(const std::vector<std::pair<const Frame*, uint32_t>>& entries) const {
+    const auto count = static_cast<int64_t>(entries.size());
+    std::vector<uint32_t> slots(entries.size());
+    for (size_t i = 0; i < entries.size(); ++i) slots[i] = entries[i].first->slots[entries[i].second];
+    Rows result = partial_keys(slots.data(), count);
+    auto* ends = result.columns[keys_.types().size()].mutable_values<int64_t>();
+    for (size_t i = 0; i < entries.size(); ++i) ends[i] = entries[i].first->end;
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      const int32_t width = fields_[field].width;
+      auto* target = result.columns[keys_.types().size() + 1 + field].mutable_values<uint8_t>();
+      for (int64_t i = 0; i < count; ++i) {
+        const auto& [frame, entry] = entries[static_cast<size_t>(i)];
+        if (frame->states[field])
+          std::memcpy(target + i * width, frame->state(field) + int64_t{entry} * width, static_cast<size_t>(width));
+        else
+          std::memset(target + i * width, 0, static_cast<size_t>(width));
+      }
+    }
+    return result;
+  }
+
+  static ColumnView partial_type(const Field& field) {
+    if (field.kind == FieldKind::rows || field.kind == FieldKind::nulls) return fixed_type(Kind::int64, 8);
+    if (field.kind == FieldKind::minimum || field.kind == FieldKind::maximum) {
+      if (field.value_class == ValueClass::i64) return fixed_type(Kind::int64, 8);
+      if (field.value_class == ValueClass::u64) return fixed_type(Kind::uint64, 8);
+      if (field.value_class == ValueClass::f64) return fixed_type(Kind::float64, 8);
+    }
+    return fixed_type(Kind::fixed_binary, field.width);
+  }
+
+ protected:
+  Rows partial_keys(const uint32_t* slots, int64_t count) const {
+    Rows result;
+    result.row_count = count;
+    result.columns = keys_.keys_of(slots, count, arena_);
+    result.columns.push_back(allocate_fixed(arena_, fixed_type(Kind::int64, 8), count));
+    for (const Field& field : fields_) result.columns.push_back(allocate_fixed(arena_, partial_type(field), count));
+    return result;
+  }
+
+  // ---- rows by frame
+
+  void group_rows(const ColumnView& time, int64_t row_count) {
+    GroupedRows& grouped = grouped_;
+    grouped.groups.clear();
+    grouped.rows.clear();
+    const int64_t* times = static_cast<const int64_t*>(time.values);
+    bool all_valid = time.validity == nullptr && time.kind != Kind::null;
+    if (time.kind == Kind::null) {
+      rejected_rows += row_count;
+      grouped.in_order = false;
+      grouped.count = 0;
+      return;
+    }
+    if (time.kind != Kind::timestamp || time.unit != TimeUnit::micro || reinterpret_cast<uintptr_t>(times) % 8 != 0)
+      times = convert_times(time, all_valid);
+    else
+      converts_.clear();
+    grouped.in_order = all_valid;
+    if (!all_valid) {
+      for (int64_t row = 0; row < row_count; ++row)
+        if (time.is_valid(row) && (converts_.empty() || converts_[row])) grouped.rows.push_back(static_cast<int32_t>(row));
+      rejected_rows += row_count - static_cast<int64_t>(grouped.rows.size());
+      grouped.count = static_cast<int64_t>(grouped.rows.size());
+    } else {
+      grouped.count = row_count;
+    }
+    if (grouped.count == 0) return;
+    const int64_t count = grouped.count;
+    int64_t least = kMaxTime, greatest = kMinTime;
+    if (grouped.in_order) {
+      find_span(times, count, &least, &greatest);
+    } else {
+      for (const int32_t row : grouped.rows) {
+        least = std::min(least, times[row]);
+        greatest = std::max(greatest, times[row]);
+      }
+    }
+    // The base may lie below MIN_TIME: differences are taken modulo 2^64, where they are right unless the span is of that size.
+    const uint64_t base = static_cast<uint64_t>(least) - static_cast<uint64_t>(shape_.past_boundary(least));
+    const bool far_apart = (static_cast<uint64_t>(greatest) - static_cast<uint64_t>(least)) >> 62;
+    const uint64_t last = far_apart ? ~uint64_t{0} : divider_.divide(static_cast<uint64_t>(greatest) - base);
+    if (last == 0) {
+      grouped.groups.push_back({shape_.frame_of(least), 0, count});
+      return;
+    }
+    if (last < 4 * static_cast<uint64_t>(count) + 64) {  // counting sort
+      frame_numbers_.resize(static_cast<size_t>(count));
+      uint32_t* numbers = frame_numbers_.data();
+      if (grouped.in_order && (static_cast<uint64_t>(greatest) - base) >> 52 == 0)
+        number_frames(times, count, static_cast<int64_t>(base), divider_, numbers);
+      else
+        for (int64_t i = 0; i < count; ++i)
+          numbers[i] = static_cast<uint32_t>(divider_.divide(static_cast<uint64_t>(times[grouped.row_at(i)]) - base));
+      sorted_rows_.resize(static_cast<size_t>(count) + 1);  // one more: what is written last is not always kept
+      if (last < 4 && grouped.in_order) {  // a pass for each frame, without branches and without waiting for counters
+        int64_t place = 0;
+        for (uint32_t number = 0; number <= last; ++number) {
+          const int64_t start = place;
+          for (int64_t row = 0; row < count; ++row) {
+            sorted_rows_[place] = static_cast<int32_t>(row);
+            place += numbers[row] == number;
+          }
+          if (place > start) grouped.groups.push_back({shape_.frame_of(times[sorted_rows_[start]]), start, place - start});
+        }
+        sorted_rows_.resize(static_cast<size_t>(count));
+        grouped.rows.swap(sorted_rows_);
+        grouped.in_order = false;
+        return;
+      }
+      starts_.assign(static_cast<size_t>(last) + 2, 0);
+      for (int64_t i = 0; i < count; ++i) ++starts_[numbers[i] + 1];
+      for (uint64_t number = 0; number <= last; ++number) {
+        const int64_t group_count = starts_[number + 1];
+        starts_[number + 1] += starts_[number];
+        if (group_count > 0) grouped.groups.push_back({0, starts_[number], group_count});
+      }
+      sorted_rows_.resize(static_cast<size_t>(count));
+      for (int64_t i = 0; i < count; ++i) sorted_rows_[starts_[frame_numbers_[i]]++] = grouped.row_at(i);
+      for (FrameGroup& group : grouped.groups) group.frame = shape_.frame_of(times[sorted_rows_[group.start]]);
+    } else {  // rows far apart
+      sorted_rows_.resize(static_cast<size_t>(count));
+      for (int64_t i = 0; i < count; ++i) sorted_rows_[i] = grouped.row_at(i);
+      frame_ends_.resize(static_cast<size_t>(row_count));
+      for (const int32_t row : sorted_rows_) frame_ends_[row] = shape_.frame_of(times[row]);
+      sort_by_frame(frame_ends_.data());
+      return;
+    }
+    grouped.rows.swap(sorted_rows_);
+    grouped.in_order = false;
+  }
+
+  // Groups sorted_rows_ by ends[row].
+  void sort_by_frame(const int64_t* ends) {
+    GroupedRows& grouped = grouped_;
+    const auto before = [ends](int32_t left, int32_t right) { return ends[left] < ends[right]; };
+    if (!std::is_sorted(sorted_rows_.begin(), sorted_rows_.end(), before))
+      std::stable_sort(sorted_rows_.begin(), sorted_rows_.end(), before);
+    grouped.rows.swap(sorted_rows_);
+    grouped.in_order = false;
+    grouped.count = static_cast<int64_t>(grouped.rows.size());
+    for (int64_t place = 0; place < grouped.count; ++place) {
+      const int64_t end = ends[grouped.rows[place]];
+      if (grouped.groups.empty() || grouped.groups.back().frame != end) grouped.groups.push_back({end, place, 0});
+      ++grouped.groups.back().count;
+    }
+  }
+
+  // Microseconds of another unit; rows that do not fit int64 are marked in converts_.
+  const int64_t* convert_times(const ColumnView& time, bool& all_valid) {
+    const MicrosecondScale scale = microsecond_scale(time);
+    times_.resize(static_cast<size_t>(time.row_count));
+    converts_.clear();
+    const auto* values = static_cast<const uint8_t*>(time.values);
+    for (int64_t row = 0; row < time.row_count; ++row) {
+      const int64_t value =
+          time.width == 4 ? load_unaligned<int32_t>(values + row * 4) : load_unaligned<int64_t>(values + row * 8);
+      if (scale.divisor != 1) {
+        times_[row] = floor_divide(value, scale.divisor);
+      } else if (value > kMaxTime / scale.multiplier || value < kMinTime / scale.multiplier) {
+        if (converts_.empty()) converts_.assign(static_cast<size_t>(time.row_count), 1);
+        converts_[row] = 0;
+        all_valid = false;
+        times_[row] = 0;
+      } else {
+        times_[row] = value * scale.multiplier;
+      }
+    }
+    return times_.data();
+  }
+
+  // ---- frames
+
+  std::unique_ptr<Frame> new_frame() {
+    if (!spare_frames_.empty()) {
+      std::unique_ptr<Frame> frame = std::move(spare_frames_.back());
+      spare_frames_.pop_back();
+      return frame;
+    }
+    auto frame = std::make_unique<Frame>();
+    frame->states.resize(fields_.size());
+    frame->after.resize(fields_.size());
+    grow(*frame, 64);
+    return frame;
+  }
+
+  Frame& frame_at(int64_t end) {
+    auto found = frames_.lower_bound(end);
+    if (found != frames_.end() && found->first == end) return *found->second;
+    std::unique_ptr<Frame> frame = new_frame();
+    frame->end = end;
+    return *frames_.emplace_hint(found, end, std::move(frame))->second;
+  }
+
+  // Empty a frame, keeping its memory.
+  void clear(Frame& frame) {
+    for (uint32_t entry = 0; entry < frame.count; ++entry) frame.entry_of_slot[frame.slots[entry]] = kNoEntry;
+    frame.count = 0;
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      if (fields_[field].kind == FieldKind::nulls) frame.states[field].reset();
+      frame.after[field].reset();
+    }
+  }
+
+  // A frame leaves the table: keys without another frame are idle, and may lose their slot at the next free_slots.
+  void retire(std::unique_ptr<Frame> frame) {
+    for (uint32_t entry = 0; entry < frame->count; ++entry) {
+      const uint32_t slot = frame->slots[entry];
+      if (--frames_of_slot_[slot] > 0) continue;
+      ++idle_keys_;
+      if (is_listed_[slot]) continue;
+      is_listed_[slot] = 1;
+      idle_slots_.push_back(slot);
+    }
+    clear(*frame);
+    // As many spares as there are frames cover a change of pace; more would keep the memory of a peak.
+    if (spare_frames_.size() <= frames_.size() + 2) spare_frames_.push_back(std::move(frame));
+  }
+
+  // Keys that left every frame often come back at once (always, in a tumbling window): they give up their slots when there
+  // are more of them than of the others, so that memory still is bounded by the keys that are in the frames.
+  void free_slots() {
+    if (idle_keys_ <= 1024 + keys_in_frames()) return;
+    for (const uint32_t slot : idle_slots_) {
+      is_listed_[slot] = 0;
+      if (frames_of_slot_[slot] == 0) keys_.release(slot);
+    }
+    idle_slots_.clear();
+    idle_keys_ = 0;
+  }
+
+  int64_t keys_in_frames() const { return keys_.live() - idle_keys_; }
+
+  void grow(Frame& frame, uint32_t capacity) {
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      const int64_t width = fields_[field].width;
+      const auto widen = [&](Block& block) {
+        Block larger = arena_.allocate(capacity * width);
+        if (block) std::memcpy(larger.get(), block.get(), static_cast<size_t>(frame.count * width));
+        block = std::move(larger);
+      };
+      if (frame.states[field] || fields_[field].kind != FieldKind::nulls) widen(frame.states[field]);
+      if (frame.after[field]) widen(frame.after[field]);
+    }
+    frame.slots.resize(capacity);
+    frame.capacity = capacity;
+  }
+
+  void need_nulls(Frame& frame, size_t field) {
+    if (frame.states[field]) return;
+    frame.states[field] = arena_.allocate(int64_t{frame.capacity} * 8);
+    std::memset(frame.states[field].get(), 0, size_t{frame.count} * 8);
+  }
+
+  void need_after(Frame& frame) {
+    for (size_t field = 0; field < fields_.size(); ++field)
+      if (!fields_[field].exact && !frame.after[field])
+        frame.after[field] = arena_.allocate(int64_t{frame.capacity} * fields_[field].width);
+  }
+
+  // entries[i] = entry of slots[i], made if there is none yet (its fields then are the identity).
+  // `counted`: entries of this frame keep their key alive. With `count_rows`, each i also is one row of its entry.
+  template <bool count_rows = false>
+  void enter(Frame& frame, const uint32_t* slots, int64_t count, uint32_t* entries, bool counted) {
+    if (frame.entry_of_slot.size() < keys_.slot_limit()) {
+      // Grow ahead of the slots, so that the arrays of many frames do not grow with each new key.
+      frame.entry_of_slot.resize(std::max<size_t>(keys_.slot_limit() + keys_.slot_limit() / 4, 64), kNoEntry);
+    }
+    const uint32_t old_count = frame.count;
+    uint32_t* entry_of_slot = frame.entry_of_slot.data();
+    auto* row_counts = reinterpret_cast<uint64_t*>(frame.state(0));
+    const bool far = frame.entry_of_slot.size() * sizeof(uint32_t) > kPrefetchBytes;
+    for (int64_t i = 0; i < count; ++i) {
+      if (far && i + kPrefetchRows < count) prefetch_line(&entry_of_slot[slots[i + kPrefetchRows]]);
+      uint32_t entry = entry_of_slot[slots[i]];
+      if (entry == kNoEntry) {
+        if (frame.count == frame.capacity) {
+          grow(frame, frame.capacity * 2);
+          row_counts = reinterpret_cast<uint64_t*>(frame.state(0));
+        }
+        entry = frame.count++;
+        frame.slots[entry] = slots[i];
+        entry_of_slot[slots[i]] = entry;
+        row_counts[entry] = 0;
+      }
+      entries[i] = entry;
+      if constexpr (count_rows) ++row_counts[entry];
+    }
+    if (frame.count == old_count) return;
+    for (size_t field = 1; field < fields_.size(); ++field) {
+      if (frame.states[field]) fill_identity(fields_[field], frame.state(field), old_count, frame.count);
+      if (frame.after[field]) fill_identity(fields_[field], frame.after[field].get(), old_count, frame.count);
+    }
+    if (counted) {
+      if (frames_of_slot_.size() < keys_.slot_limit()) {
+        frames_of_slot_.resize(keys_.slot_limit(), 0);
+        is_listed_.resize(keys_.slot_limit(), 0);
+      }
+      for (uint32_t entry = old_count; entry < frame.count; ++entry) {
+        const uint32_t slot = frame.slots[entry];
+        idle_keys_ -= frames_of_slot_[slot]++ == 0 && is_listed_[slot];
+      }
+    }
+  }
+
+  // Rows enter a frame: slots[i] is the key of row rows[i] (row i without `rows`).
+  void add_rows(Frame& frame, const uint32_t* slots, const int32_t* rows, int64_t count, bool counted) {
+    entries_.resize(static_cast<size_t>(count));
+    enter<true>(frame, slots, count, entries_.data(), counted);
+    for (size_t index = 0; index < columns_.size(); ++index) {
+      const ColumnFields& column = columns_[index];
+      const WidenedColumn& widened = widened_[index];
+      const uint32_t* entries = entries_.data();
+      const int32_t* value_rows = rows;
+      int64_t value_count = count;
+      if (widened.has_nulls) {
+        valid_entries_.clear();
+        valid_rows_.clear();
+        null_entries_.clear();
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t row = rows ? rows[i] : i;
+          if (widened.valid[row]) {
+            valid_entries_.push_back(entries_[i]);
+            valid_rows_.push_back(static_cast<int32_t>(row));
+          } else {
+            null_entries_.push_back(entries_[i]);
+          }
+        }
+        if (!null_entries_.empty()) {
+          need_nulls(frame, column.nulls);
+          accumulate_values(fields_[column.nulls], frame.state(column.nulls), null_entries_.data(), nullptr,
+                            static_cast<int64_t>(null_entries_.size()), nullptr, false);
+        }
+        entries = valid_entries_.data();
+        value_rows = valid_rows_.data();
+        value_count = static_cast<int64_t>(valid_entries_.size());
+      }
+      for (const int field : {column.sum, column.minimum, column.maximum, column.moments})
+        if (field >= 0)
+          accumulate_values(fields_[field], frame.state(field), entries, value_rows, value_count, widened.values,
+                            static_cast<size_t>(frame.count) * static_cast<size_t>(fields_[field].width) > kPrefetchBytes);
+    }
+  }
+
+  // Partial results enter a frame.
+  void add_partials(Frame& frame, const uint32_t* slots, const int32_t* rows, int64_t count,
+                    const std::vector<ColumnView>& sources, bool counted) {
+    entries_.resize(static_cast<size_t>(count));
+    enter(frame, slots, count, entries_.data(), counted);
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      const auto* source = static_cast<const uint8_t*>(sources[field].values);
+      if (fields_[field].kind == FieldKind::nulls && !frame.states[field]) {
+        bool any = false;
+        for (int64_t i = 0; i < count; ++i) any |= load_unaligned<int64_t>(source + (rows ? rows[i] : i) * 8) != 0;
+        if (!any) continue;
+        need_nulls(frame, field);
+      }
+      combine_states(fields_[field], frame.state(field), entries_.data(), source, rows, count);
+    }
+  }
+
+  // Everything in `source` enters `target`.
+  void add_frame(Frame& target, const Frame& source, bool counted) {
+    entries_.resize(source.count);
+    enter(target, source.slots.data(), source.count, entries_.data(), counted);
+    for (size_t field = 0; field < fields_.size(); ++field) combine_field(target, source, field);
+  }
+
+  // After `enter`: one field of `source`, whose keys are entries_ of `target`.
+  void combine_field(Frame& target, const Frame& source, size_t field) {
+    if (!source.states[field]) return;
+    if (fields_[field].kind == FieldKind::nulls) need_nulls(target, field);
+    combine_states(fields_[field], target.state(field), entries_.data(), source.state(field), nullptr, source.count);
+  }
+
+  void widen_values(const std::vector<ColumnView>& values) {
+    for (size_t index = 0; index < columns_.size(); ++index) {
+      const ColumnFields& column = columns_[index];
+      const bool needs_values = column.sum >= 0 || column.minimum >= 0 || column.maximum >= 0 || column.moments >= 0;
+      widened_[index].widen(values[index], value_class_of(value_types_[index]), needs_values);
+    }
+  }
+
+  WindowShape shape_;
+  std::vector<AggregateSpec> aggregates_;
+  std::vector<ColumnView> value_types_;
+  std::vector<Field> fields_;
+  std::vector<ColumnFields> columns_;
+  bool all_exact_ = true;
+  KeyIndex keys_;
+  Arena& arena_;
+  FrameDivider divider_;
+  std::map<int64_t, std::unique_ptr<Frame>> frames_;  // by end
+  std::vector<std::unique_ptr<Frame>> spare_frames_;
+  std::unique_ptr<Frame> delta_;                      // rows on their way into a frame that the running window holds
+  std::vector<uint32_t> frames_of_slot_;              // frames that hold the key
+  std::vector<uint8_t> is_listed_;                    // the key is in idle_slots_, idle or not
+  std::vector<uint32_t> idle_slots_;
+  int64_t idle_keys_ = 0;                             // keys with a slot and without a frame
+
+  // scratch, kept between batches
+  GroupedRows grouped_;
+  std::vector<WidenedColumn> widened_;
+  std::vector<uint32_t> slots_, entries_, valid_entries_, null_entries_, frame_numbers_;
+  std::vector<int32_t> valid_rows_, sorted_rows_;
+  std::vector<int64_t> starts_, times_, frame_ends_;
+  std::vector<uint8_t> converts_;
+};
+
+}  // namespace jetfast
