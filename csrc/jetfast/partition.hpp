@@ -11,23 +11,25 @@
 
 namespace jetfast {
 
-// ids[i] = Spark's pmod(hash, partition_count). Exact for every hash and every count >= 2: the quotient from the
-// multiplication with floor(2^32 / count) is right or one too small.
+// Spark's pmod(hash, partition_count). Exact for every hash and every count >= 2: the quotient from the multiplication with
+// `reciprocal` = floor(2^32 / count) is right or one too small. The hash plus 2^31 is divided, as an unsigned number;
+// `correction` = -2^31 modulo the count takes that off again.
+JETFAST_INLINE uint32_t partition_of(uint32_t hash, uint32_t partition_count, uint32_t reciprocal, uint32_t correction) {
+  const uint32_t shifted = hash ^ 0x80000000u;
+  const auto quotient = static_cast<uint32_t>((uint64_t{shifted} * reciprocal) >> 32);
+  // below twice the count (2^31 - 1 at most): what would fall below zero by subtracting it wraps to something large
+  uint32_t rest = shifted - quotient * partition_count;
+  rest = std::min(rest, rest - partition_count);
+  rest += correction;
+  return std::min(rest, rest - partition_count);
+}
+
 JETFAST_INLINE void assign_partitions_body(const uint32_t* hashes, int64_t count, uint32_t partition_count, int32_t* ids) {
-  // hash + 2^31 is the hash as an unsigned number; what that adds modulo the count is taken off again.
   const auto added = static_cast<uint32_t>((uint64_t{1} << 31) % partition_count);
   const auto reciprocal = static_cast<uint32_t>((uint64_t{1} << 32) / partition_count);
   const uint32_t correction = added == 0 ? 0 : partition_count - added;
-  for (int64_t i = 0; i < count; ++i) {
-    const uint32_t shifted = hashes[i] ^ 0x80000000u;
-    const auto quotient = static_cast<uint32_t>((uint64_t{shifted} * reciprocal) >> 32);
-    // below twice the count (2^31 - 1 at most): what would fall below zero by subtracting it wraps to something large
-    uint32_t rest = shifted - quotient * partition_count;
-    rest = std::min(rest, rest - partition_count);
-    rest += correction;
-    rest = std::min(rest, rest - partition_count);
-    ids[i] = static_cast<int32_t>(rest);
-  }
+  for (int64_t i = 0; i < count; ++i)
+    ids[i] = static_cast<int32_t>(partition_of(hashes[i], partition_count, reciprocal, correction));
 }
 
 inline void assign_partitions_plain(const uint32_t* hashes, int64_t count, uint32_t partition_count, int32_t* ids) {
@@ -132,7 +134,9 @@ JETFAST_TARGET_AVX512 inline void group_rows_avx512(const uint8_t* row_owners, i
 
 // The same with 16-bit row numbers, for at most 65536 rows; `narrow` has room for count + kOrderSlack.
 JETFAST_TARGET_AVX512_VBMI2 inline void group_rows_vbmi2(const uint8_t* row_owners, int64_t count, int32_t owner_count,
-                                                         uint16_t* narrow, int32_t* order, int64_t* starts) {
+                                                         uint16_t* narrow, int32_t* order, int64_t* starts, ReadAhead ahead) {
+  const int64_t ahead_bytes = count * ahead.width;
+  int64_t ahead_at = 0;
   int64_t position = 0;
   const __m512i step = _mm512_set1_epi16(32);
   alignas(64) uint16_t numbers[32];
@@ -150,6 +154,10 @@ JETFAST_TARGET_AVX512_VBMI2 inline void group_rows_vbmi2(const uint8_t* row_owne
         _mm512_storeu_si512(narrow + position, _mm512_maskz_compress_epi16(mask, rows));
         position += __builtin_popcount(mask);
         rows = _mm512_add_epi16(rows, step);
+      }
+      if (ahead_at < ahead_bytes) {
+        prefetch(ahead.bytes + ahead_at);
+        ahead_at += 64;
       }
     }
   }
@@ -198,7 +206,7 @@ inline void look_up_owners(const int32_t* partition_ids, int64_t count, const Ow
 inline int64_t group_scratch_bytes(int64_t count) { return aligned_bytes((count + kOrderSlack) * 4) + aligned_bytes(count * 4); }
 
 inline void group_rows(const int32_t* partition_ids, int64_t count, const int32_t* owners, int32_t partition_count,
-                       int32_t owner_count, uint8_t* scratch, int32_t* order, int64_t* starts) {
+                       int32_t owner_count, uint8_t* scratch, int32_t* order, int64_t* starts, ReadAhead ahead = ReadAhead()) {
   if (owner_count > 256) {
     auto* row_owners = reinterpret_cast<int32_t*>(scratch);
     look_up_owners(partition_ids, count, owners, row_owners);
@@ -218,7 +226,7 @@ inline void group_rows(const int32_t* partition_ids, int64_t count, const int32_
   if (simd_level() == SimdLevel::avx512 && owner_count <= kCompressOwnersMax) {
     if (use_vbmi2() && count <= 65536)
       return group_rows_vbmi2(row_owners, count, owner_count, reinterpret_cast<uint16_t*>(scratch + aligned_bytes(count * 4)),
-                              order, starts);
+                              order, starts, ahead);
     return group_rows_avx512(row_owners, count, owner_count, order, starts);
   }
 #endif
@@ -254,7 +262,14 @@ inline std::vector<Rows> split_rows(Arena& arena, const Rows& rows, const std::v
   const auto partition_count = static_cast<int32_t>(owners.size());
   assign_row_partitions(arena, rows, keys, partition_count, ids);
   starts->assign(static_cast<size_t>(owner_count) + 1, 0);
-  group_rows(ids, count, owners.data(), partition_count, owner_count, block.get() + order_bytes + ids_bytes, order, starts->data());
+  // Columns that hashing has not brought into the cache: one is fetched while rows are grouped, one more with each gather.
+  std::vector<ReadAhead> waiting;
+  for (size_t index = 0; index < rows.columns.size(); ++index)
+    if (std::find(keys.begin(), keys.end(), static_cast<int32_t>(index)) == keys.end())
+      waiting.push_back(read_ahead(rows.columns[index].view));
+  waiting.resize(rows.columns.size() + 1);
+  group_rows(ids, count, owners.data(), partition_count, owner_count, block.get() + order_bytes + ids_bytes, order, starts->data(),
+             waiting[0]);
   *order_block = block;
   std::vector<Rows> parts(static_cast<size_t>(owner_count));
   for (int32_t owner = 0; owner < owner_count; ++owner) {
@@ -268,7 +283,7 @@ inline std::vector<Rows> split_rows(Arena& arena, const Rows& rows, const std::v
   }
   for (size_t index = 0; index < rows.columns.size(); ++index) {
     const Column& column = rows.columns[index];
-    const ReadAhead ahead = index + 1 < rows.columns.size() ? read_ahead(rows.columns[index + 1].view) : ReadAhead();
+    const ReadAhead ahead = waiting[index + 1];
     Column gathered;
     if (column.view.layout != Layout::opaque) gathered = take_column(arena, column, order, count, ahead);
     for (int32_t owner = 0; owner < owner_count; ++owner) {
