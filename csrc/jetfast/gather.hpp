@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "jetfast/batch.hpp"
+#include "jetfast/prefetch.hpp"
 
 namespace jetfast {
 
@@ -29,14 +30,6 @@ struct ReadAhead {
   const uint8_t* bytes = nullptr;
   int64_t width = 0;
 };
-
-inline void prefetch(const void* address) {
-#if defined(__GNUC__)
-  __builtin_prefetch(address, 0, 2);
-#else
-  (void)address;
-#endif
-}
 
 template <typename T>
 inline void gather_values(const void* source, const int32_t* rows, int64_t count, void* target, ReadAhead ahead) {
