@@ -40,6 +40,20 @@ def test_every_pair_of_members_gets_one_connection() -> None:
         door.close()
 
 
+def test_members_without_unix_sockets_meet_over_tcp() -> None:
+    members = [PeerDoor(TOKEN, member, unix=False) for member in range(2)]
+    addresses = [door.address for door in members]
+    (there,) = members[1].connect(5, addresses).values()
+    (here,) = members[0].connect(5, addresses).values()
+    assert here.family == there.family == socket.AF_INET
+    here.sendall(b"x")
+    assert there.recv(1) == b"x"
+    for end in (here, there):
+        end.close()
+    for door in members:
+        door.close()
+
+
 def test_a_member_that_cannot_be_reached_is_named_with_the_setting() -> None:
     first, second = doors(2)
     gone = first.address

@@ -73,11 +73,17 @@ def numbers_of(item: Item) -> list[int]:
     return item.to_arrow().column(0).to_pylist()
 
 
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        here = socket.create_connection(listener.getsockname())
+        return here, listener.accept()[0]
+
+
 class Pair:
     """Two members over a real socket, and one channel from member 0 to member 1."""
 
-    def __init__(self, schema: pa.Schema = NUMBERS, capacity: int = 4) -> None:
-        here, there = socket.socketpair()
+    def __init__(self, schema: pa.Schema = NUMBERS, capacity: int = 4, tcp: bool = False) -> None:
+        here, there = tcp_pair() if tcp else socket.socketpair()
         self.zero = SocketTransport(0, {1: here})
         self.one = SocketTransport(1, {0: there})
         self.receiver = self.one.receiver(0, CHANNEL, schema, capacity)
@@ -88,9 +94,9 @@ class Pair:
         self.one.close()
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    made = Pair()
+@pytest.fixture(params=[False, True], ids=["unix", "tcp"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    made = Pair(tcp=request.param)
     yield made
     made.close()
 
@@ -262,9 +268,10 @@ def test_three_members_talk_to_each_other_at_once() -> None:
         member.close()
 
 
-def test_a_large_batch_crosses_whole() -> None:
+@pytest.mark.parametrize("tcp", [False, True])
+def test_a_large_batch_crosses_whole(tcp: bool) -> None:
     schema = pa.schema([("n", pa.int64()), ("text", pa.string())])
-    pair = Pair(schema)
+    pair = Pair(schema, tcp=tcp)
     batch = pa.record_batch([pa.array(np.arange(65536)), pa.array([str(n) * 10 for n in range(65536)])], schema=schema)
     for _ in range(3):
         give(pair.sender, Batch.from_arrow(batch))
