@@ -41,11 +41,10 @@ inline void gather_values(const void* source, const int32_t* rows, int64_t count
     T values[8];
     for (int k = 0; k < 8; ++k) values[k] = from[static_cast<uint32_t>(rows[i + k])];
     for (int k = 0; k < 8; ++k) to[i + k] = values[k];
-    prefetch(ahead.bytes + i * ahead.width);
+    prefetch_line(ahead.bytes + i * ahead.width);
   }
   for (int64_t i = whole; i < count; ++i) to[i] = from[rows[i]];
 }
-
 
 inline void gather_fixed(const void* source, int64_t width, const int32_t* rows, int64_t count, void* target,
                          ReadAhead ahead = ReadAhead()) {

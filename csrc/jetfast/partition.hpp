@@ -156,7 +156,7 @@ JETFAST_TARGET_AVX512_VBMI2 inline void group_rows_vbmi2(const uint8_t* row_owne
         rows = _mm512_add_epi16(rows, step);
       }
       if (ahead_at < ahead_bytes) {
-        prefetch(ahead.bytes + ahead_at);
+        prefetch_line(ahead.bytes + ahead_at);
         ahead_at += 64;
       }
     }
