@@ -224,6 +224,8 @@ def same_windows(results: list[pa.RecordBatch], events: Events, key_count: int, 
     window = (table["window_end"].cast(pa.int64()).to_numpy() - ends[0]) // SLIDE_US
     if len(keys) != np.count_nonzero(counts) or window.min() < 0 or window.max() >= len(ends):
         return False
+    if keys.min() < 0 or keys.max() >= key_count:
+        return False
     cell = window * key_count + keys
     if len(np.unique(cell)) != len(cell):
         return False
