@@ -55,7 +55,7 @@ struct Frame {
   int64_t end = 0;
   uint32_t count = 0, capacity = 0;
   std::vector<uint32_t> slots;          // by entry
-  std::vector<uint32_t> entry_of_slot;  // kNoEntry where the key has none
+  std::vector<uint32_t> entry_of_slot;  // kNoEntry where the key has none; empty while nothing is looked up (need_index)
   std::vector<Block> states;            // by field; an absent block of nulls means that there is none
   std::vector<Block> after;             // by field that is not exact, in frames of the front and in the running window
 
@@ -169,6 +169,7 @@ class KeyedFrames {
     }
     for (const auto& frame : spare_frames_) add(*frame);
     add(*delta_);
+    for (const auto& index : spare_indexes_) use.frame_bytes += static_cast<int64_t>(index.capacity() * sizeof(uint32_t));
     return use;
   }
 
@@ -372,12 +373,39 @@ class KeyedFrames {
 
   // Empty a frame, keeping its memory.
   void clear(Frame& frame) {
-    for (uint32_t entry = 0; entry < frame.count; ++entry) frame.entry_of_slot[frame.slots[entry]] = kNoEntry;
+    if (!frame.entry_of_slot.empty())
+      for (uint32_t entry = 0; entry < frame.count; ++entry) frame.entry_of_slot[frame.slots[entry]] = kNoEntry;
     frame.count = 0;
     for (size_t field = 0; field < fields_.size(); ++field) {
       if (fields_[field].kind == FieldKind::nulls) frame.states[field].reset();
       frame.after[field].reset();
     }
+  }
+
+  // The index from slots to entries, which a frame only has while rows come in for it: most frames of a window wait to leave.
+  void need_index(Frame& frame) {
+    if (frame.entry_of_slot.empty()) {
+      if (!spare_indexes_.empty()) {
+        frame.entry_of_slot.swap(spare_indexes_.back());
+        spare_indexes_.pop_back();
+      }
+      index_entries(frame);
+    }
+    // Grow ahead of the slots, so that the arrays of many frames do not grow with each new key.
+    if (frame.entry_of_slot.size() < keys_.slot_limit())
+      frame.entry_of_slot.resize(std::max<size_t>(keys_.slot_limit() + keys_.slot_limit() / 4, 64), kNoEntry);
+  }
+
+  void index_entries(Frame& frame) {
+    if (frame.entry_of_slot.size() < keys_.slot_limit()) frame.entry_of_slot.resize(keys_.slot_limit(), kNoEntry);
+    for (uint32_t entry = 0; entry < frame.count; ++entry) frame.entry_of_slot[frame.slots[entry]] = entry;
+  }
+
+  void drop_index(Frame& frame) {
+    if (frame.entry_of_slot.empty()) return;
+    for (uint32_t entry = 0; entry < frame.count; ++entry) frame.entry_of_slot[frame.slots[entry]] = kNoEntry;
+    if (spare_indexes_.size() < 4) spare_indexes_.push_back(std::move(frame.entry_of_slot));
+    frame.entry_of_slot = std::vector<uint32_t>();
   }
 
   // A frame leaves the table: keys without another frame are idle, and may lose their slot at the next free_slots.
@@ -440,10 +468,7 @@ class KeyedFrames {
   // `counted`: entries of this frame keep their key alive. With `count_rows`, each i also is one row of its entry.
   template <bool count_rows = false>
   void enter(Frame& frame, const uint32_t* slots, int64_t count, uint32_t* entries, bool counted) {
-    if (frame.entry_of_slot.size() < keys_.slot_limit()) {
-      // Grow ahead of the slots, so that the arrays of many frames do not grow with each new key.
-      frame.entry_of_slot.resize(std::max<size_t>(keys_.slot_limit() + keys_.slot_limit() / 4, 64), kNoEntry);
-    }
+    need_index(frame);
     const uint32_t old_count = frame.count;
     uint32_t* entry_of_slot = frame.entry_of_slot.data();
     auto* row_counts = reinterpret_cast<uint64_t*>(frame.state(0));
@@ -570,6 +595,7 @@ class KeyedFrames {
   FrameDivider divider_;
   std::map<int64_t, std::unique_ptr<Frame>> frames_;  // by end
   std::vector<std::unique_ptr<Frame>> spare_frames_;
+  std::vector<std::vector<uint32_t>> spare_indexes_;  // all kNoEntry
   std::unique_ptr<Frame> delta_;                      // rows on their way into a frame that the running window holds
   std::vector<uint32_t> frames_of_slot_;              // frames that hold the key
   std::vector<uint8_t> is_listed_;                    // the key is in idle_slots_, idle or not

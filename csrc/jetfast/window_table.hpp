@@ -367,6 +367,7 @@ class WindowTable : public KeyedFrames {
     for (auto item = frames_.upper_bound(front_end_); item != frames_.begin();) {
       --item;
       Frame& frame = *item->second;
+      need_index(frame);
       running_entries.clear();
       frame_entries.clear();
       for (int64_t i = 0; i < count; ++i) {
@@ -468,7 +469,8 @@ class WindowTable : public KeyedFrames {
     } else {
       window_ = running_.get();
       if (has_frame) {
-        const Frame& frame = *next->second;
+        Frame& frame = *next->second;
+        drop_index(frame);
         entries_.resize(frame.count);
         enter(*running_, frame.slots.data(), frame.count, entries_.data(), false);
         for (size_t field = 0; field < fields_.size(); ++field) combine_field(*running_, frame, field);
