@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "jetfast/column_view.hpp"
+#include "jetfast/simd.hpp"
 
 namespace jetfast {
 
@@ -53,6 +54,65 @@ inline int64_t convert_to_microseconds(const ColumnView& view, int64_t* target) 
     }
   }
   return -1;
+}
+
+// The least and the greatest of `count` values; count >= 1.
+template <typename Value>
+struct ValueRange {
+  Value least, greatest;
+};
+
+template <typename Value>
+JETFAST_INLINE ValueRange<Value> value_range_body(const Value* values, int64_t count) {
+  Value least = values[0], greatest = values[0];
+  for (int64_t row = 1; row < count; ++row) {
+    least = values[row] < least ? values[row] : least;
+    greatest = values[row] > greatest ? values[row] : greatest;
+  }
+  return {least, greatest};
+}
+
+#if JETFAST_X86
+template <typename Value>
+JETFAST_TARGET_AVX2 inline ValueRange<Value> value_range_avx2(const Value* values, int64_t count) {
+  return value_range_body(values, count);
+}
+template <typename Value>
+JETFAST_TARGET_AVX512 inline ValueRange<Value> value_range_avx512(const Value* values, int64_t count) {
+  return value_range_body(values, count);
+}
+#endif
+
+template <typename Value>
+inline ValueRange<Value> value_range(const Value* values, int64_t count) {
+#if JETFAST_X86
+  if (simd_level() == SimdLevel::avx512) return value_range_avx512(values, count);
+  if (simd_level() == SimdLevel::avx2) return value_range_avx2(values, count);
+#endif
+  return value_range_body(values, count);
+}
+
+// The least and the greatest time of a time column in microseconds. False: there is no row, a null, or one that does not fit
+// int64; then look at each row. Floors and multiples keep the order, so only the two ends are converted.
+inline bool time_range(const ColumnView& view, int64_t* least, int64_t* greatest) {
+  if (view.row_count == 0 || view.validity != nullptr) return false;
+  const MicrosecondScale scale = microsecond_scale(view);
+  ValueRange<int64_t> range;
+  if (view.width == 4) {
+    const auto narrow = value_range(static_cast<const int32_t*>(view.values), view.row_count);
+    range = {narrow.least, narrow.greatest};
+  } else {
+    range = value_range(static_cast<const int64_t*>(view.values), view.row_count);
+  }
+  if (scale.divisor != 1) {
+    *least = floor_divide(range.least, scale.divisor);
+    *greatest = floor_divide(range.greatest, scale.divisor);
+    return true;
+  }
+  if (range.greatest > INT64_MAX / scale.multiplier || range.least < INT64_MIN / scale.multiplier) return false;
+  *least = range.least * scale.multiplier;
+  *greatest = range.greatest * scale.multiplier;
+  return true;
 }
 
 // One byte a row: 1 valid, 0 null.

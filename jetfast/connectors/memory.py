@@ -108,21 +108,20 @@ class MemorySource:
         self.batch_rows = batch_rows
         self.identity = identity
         """Names this source in its copies, so that each CRASH happens once."""
-        self._make_batches()
+        self._batches: dict[str, list[Batch | None]] = {}
 
-    def _make_batches(self) -> None:
-        """Hold the rows as the engine's batches too (zero-copy), so that reading makes nothing."""
-        self.batches = {
-            partition: [None if isinstance(item, ScriptItem) else Batch.from_arrow(item) for item in script]
-            for partition, script in self.scripts.items()
-        }
+    def batches_of(self, partition: str) -> list[Batch | None]:
+        """The items of a script as the engine's batches, which know where they come from; None for what gives no rows.
+
+        They are made once (zero-copy), so that reading makes nothing.
+        """
+        batches = self._batches.get(partition)
+        if batches is None:
+            batches = self._batches[partition] = _engine_batches(partition, self.scripts[partition])
+        return batches
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "batches"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._make_batches()
+        return self.__dict__ | {"_batches": {}}
 
     def partitions(self) -> Sequence[str]:
         return list(self.scripts)
@@ -153,7 +152,7 @@ class MemoryReader:
         self.source = source
         self.partition = partition
         self.script = source.scripts[partition]
-        self.batches = source.batches[partition]
+        self.batches = source.batches_of(partition)
         self.item, self.row, self.partition_row = _POSITION.unpack(position) if position is not None else (0, 0, 0)
         self.empty = Batch.empty(source.schema)
 
@@ -203,6 +202,9 @@ def _script(label: str, data: Any, schema: pa.Schema | None) -> Script:
         if isinstance(piece, ScriptItem):
             script.append(piece)
             continue
+        if schema is None and isinstance(piece, pa.RecordBatch):  # as below, and many times as fast
+            script.append(piece.replace_schema_metadata(None) if piece.schema.metadata else piece)
+            continue
         try:
             table = _table(piece, schema)
         except (TypeError, ValueError, pa.ArrowException) as error:
@@ -213,6 +215,19 @@ def _script(label: str, data: Any, schema: pa.Schema | None) -> Script:
         batches = [batch for batch in table.to_batches() if batch.num_rows]
         script += batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     return tuple(script)
+
+
+def _engine_batches(partition: str, script: Script) -> list[Batch | None]:
+    batches: list[Batch | None] = []
+    first_row = 0
+    for item in script:
+        if isinstance(item, ScriptItem):
+            batches.append(None)
+        else:
+            batch = Batch.from_arrow(item)
+            batches.append(batch.with_origin(partition, first_row))
+            first_row += batch.row_count
+    return batches
 
 
 def _table(piece: Any, schema: pa.Schema | None) -> pa.Table:

@@ -5,7 +5,7 @@ The policy contract, for users' own ones too: state w starts at MIN_TIME and onl
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,14 @@ class WatermarkPolicy(Protocol):
         """Return the watermark now; may move by the clock alone."""
 
 
+@runtime_checkable
+class GreatestTimePolicy(Protocol):
+    """What a WatermarkPolicy may offer besides, if nothing counts but the greatest time: then times are not listed."""
+
+    def report_greatest(self, greatest: int, now_us: int) -> int:
+        """As `report` of a batch whose greatest time is this."""
+
+
 class WatermarkPolicyFactory(Protocol):
     """Makes one policy per source partition. Picklable."""
 
@@ -47,8 +55,12 @@ class FixedLagPolicy:
         self.watermark = MIN_TIME
 
     def report(self, timestamps: npt.NDArray[np.int64], now_us: int) -> int:
-        if len(timestamps):
-            self.watermark = max(self.watermark, max(MIN_TIME, int(timestamps.max()) - self.lag_us))
+        return self.report_greatest(int(timestamps.max()), now_us) if len(timestamps) else self.watermark
+
+    def report_greatest(self, greatest: int, now_us: int) -> int:
+        watermark = greatest - self.lag_us
+        if watermark > self.watermark:  # which is MIN_TIME at least
+            self.watermark = watermark
         return self.watermark
 
     def current(self, now_us: int) -> int:
@@ -126,6 +138,8 @@ class SourceEventTime:
         idle_timeout_us: int = IDLE_TIMEOUT_US,
     ) -> None:
         self.policies = [policy() for _ in range(partition_count)]
+        self.takes_greatest = all(isinstance(policy, GreatestTimePolicy) for policy in self.policies)
+        """Do all policies make do with the greatest time of a batch (`observe_greatest`)?"""
         self.watermarks = [MIN_TIME] * partition_count
         self.idle = [False] * partition_count
         self.finished = [False] * partition_count
@@ -173,6 +187,15 @@ class SourceEventTime:
             lowest = min(lowest, int(timestamps.max()))
         return self._advance(lowest)
 
+    def observe_greatest(self, partition: int, greatest: int, now_us: int) -> tuple[Watermark | Signal, ...]:
+        """As `observe_timestamps` of a batch whose greatest time is this; only if `takes_greatest`."""
+        policy = cast(GreatestTimePolicy, self.policies[partition])
+        self._raise(partition, policy.report_greatest(greatest, now_us))
+        lowest = self._lowest()
+        if lowest is None or lowest <= self.last:
+            return ()
+        return self._advance(min(lowest, greatest))
+
     def observe_empty(self, partition: int, polled_us: int, now_us: int) -> tuple[Watermark | Signal, ...]:
         """The partition gave a sound empty answer, when the polled clock stood at `polled_us`."""
         self._raise(partition, self.policies[partition].current(now_us))
@@ -205,6 +228,9 @@ class SourceEventTime:
         if watermark > old:
             self.watermarks[partition] = watermark
             order = self._order
+            if len(order) == 1:
+                order[0] = (watermark, partition)
+                return
             del order[bisect_left(order, (old, partition))]
             insort(order, (watermark, partition))
 

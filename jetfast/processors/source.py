@@ -15,6 +15,7 @@ from jetfast.core.processor import BROADCAST, ProcessorContext, SourceProcessor,
 from jetfast.core.readable import rows_as_json
 from jetfast.core.source import REJECTED_SCHEMA, ChecksEventTime, PartitionReader, Position, Rows, Source
 from jetfast.errors import JetfastError, JobDefinitionError, JobFailedError
+from jetfast.kernels.event_times import time_range
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
 
 REJECTED_PORT = 1
@@ -99,6 +100,11 @@ class SourceReader(SourceProcessor):
         self.rotation = 0  # where an unbounded source without event time begins to ask
         self.clock = PolledClock()
         self.event_time: SourceEventTime | None = None
+        self.batch_rows = self.settings.batch_rows
+        frame_us = self.settings.frame_us
+        self.span_us = MAX_TIME if frame_us is None else min(CUT_FRAMES * frame_us, MAX_TIME)
+        if self.settings.event_time_column is not None:
+            self.time_column = self.source.schema.get_field_index(self.settings.event_time_column)
         if self.settings.policy is not None:
             self.event_time = SourceEventTime(
                 self.settings.policy,
@@ -232,14 +238,18 @@ class SourceReader(SourceProcessor):
             counters["rows_read"] += rows.rejected.row_count
             counters["rejected_rows"] += rows.rejected.row_count
             self._reject(rows.rejected, output)
+        if row_count == 0:
+            return
         counters["rows_read"] += row_count
         self.next_rows[partition] += row_count
+        if row_count <= self.batch_rows and self._take_whole(partition, rows, now, output):
+            return
         timestamps: npt.NDArray[np.int64] | None = None
-        if event_time is not None and row_count:
+        if event_time is not None:
             batch, timestamps = self._convert_times(partition, rows, output)
             row_count = batch.row_count
         if row_count:
-            batch = batch.with_origin(rows.origin or self.partitions[partition], rows.first_row)
+            batch = self._with_origin(partition, batch, rows)
         start = 0
         while start < row_count:
             end = self._cut(timestamps, start, row_count)
@@ -247,6 +257,34 @@ class SourceReader(SourceProcessor):
             if event_time is not None and timestamps is not None:
                 output += event_time.observe_timestamps(partition, timestamps[start:end], now)
             start = end
+
+    def _take_whole(self, partition: int, rows: Rows, now: int, output: list[Output]) -> bool:
+        """Take a batch that leaves as it came, without a look at single rows; False, and nothing is done, for another.
+
+        That is nearly every batch: all rows have a time, and they span few enough frames.
+        """
+        batch = rows.batch
+        event_time = self.event_time
+        if event_time is None:
+            output.append(self._with_origin(partition, batch, rows))
+            return True
+        if not event_time.takes_greatest:
+            return False
+        times = time_range(batch, self.time_column)
+        if times is None:
+            return False
+        least, greatest = times
+        if greatest - least > self.span_us and batch.row_count > CUT_ROWS:
+            return False
+        output.append(self._with_origin(partition, batch, rows))
+        output += event_time.observe_greatest(partition, greatest, now)
+        return True
+
+    def _with_origin(self, partition: int, batch: Batch, rows: Rows) -> Batch:
+        """The batch, which knows where it comes from; a reader may have said it already."""
+        if batch.origin is not None:
+            return batch
+        return batch.with_origin(rows.origin or self.partitions[partition], rows.first_row)
 
     def _cut(self, timestamps: npt.NDArray[np.int64] | None, start: int, row_count: int) -> int:
         """Return where the batch that begins at row `start` ends."""

@@ -386,3 +386,16 @@ def test_random_events_leave_what_the_rules_say(events: list[tuple[str, int, tup
         assert [world.event_time.watermarks[p] for p in world.event_time.reading_order()] == sorted(
             watermark for watermark, finished in zip(slow.watermarks, slow.finished, strict=True) if not finished
         )
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(-50, 50), min_size=1, max_size=5)), max_size=20))
+def test_the_greatest_time_of_a_batch_tells_as_much_as_all_times(batches: list[tuple[int, list[int]]]) -> None:
+    one, other = (SourceEventTime(FixedLag(7), 3, bounded=True) for _ in range(2))
+    assert one.takes_greatest
+    for partition, times in batches:
+        assert one.observe_greatest(partition, max(times), 0) == other.observe_timestamps(
+            partition, np.array(times, np.int64), 0
+        )
+    assert one.watermarks == other.watermarks
+    assert one.reading_order() == other.reading_order()

@@ -348,3 +348,28 @@ def test_every_row_is_given_out_or_rejected_once(times: list[int | None], batch_
     assert len(bad) == times.count(None)
     assert processor.context.counters["rows_read"] == len(times)
     assert np.all(np.array([len(item) for item in output if isinstance(item, Batch)]) <= batch_rows)
+
+
+class MeanTimePolicy:
+    """A user's own: needs every time of a batch."""
+
+    def report(self, timestamps: np.ndarray, now_us: int) -> int:
+        return int(timestamps.mean())
+
+    def current(self, now_us: int) -> int:
+        return 0
+
+
+def test_a_policy_that_needs_every_time_gets_every_time() -> None:
+    source = memory([rows((10, 1), (30, 2)), rows((50, 3))])
+    processor = opened(ReadSource(source, "time", MeanTimePolicy))
+    assert drain(processor) == [[1, 2], Watermark(20), [3], Watermark(50)]
+
+
+def test_rows_from_memory_know_where_they_come_from() -> None:
+    source = memory(partitions={"west": [rows((1, 1), (2, 2)), EMPTY, rows((3, 3))]}, batch_rows=1)
+    processor = opened(timed(source))
+    origins = []
+    while (output := processor.poll()) is not None:
+        origins += [item.origin for item in output if isinstance(item, Batch)]
+    assert origins == [("west", 0), ("west", 1), ("west", 2)]
