@@ -27,6 +27,9 @@ logger = logging.getLogger("jetfast.spark")
 END_TIMEOUT_S = 10.0
 """Seconds that a member has to stop once it is told to; then its Spark job is cancelled."""
 
+LOSS_TOLD_S = 1.0
+"""Seconds within which the thread that reads from a member notices its end, too."""
+
 
 class MemberLinks:
     """The members of one execution: their Spark jobs, and the connections that they make to this process."""
@@ -142,7 +145,11 @@ class _SparkMember:
         incarnation = self.incarnation
         if incarnation is None:
             raise TransportError(f"member {self.index} has no connection")
-        incarnation.connection.send(messages.encode(message))
+        try:
+            incarnation.connection.send(messages.encode(message))
+        except TransportError:
+            incarnation.gone.wait(LOSS_TOLD_S)  # whoever reads from it says more about its end, and comes first then
+            raise
 
     def close(self) -> None:
         """MemberLink: let the member go; when this returns its Spark job has ended. May be called again."""
@@ -221,7 +228,7 @@ class _SparkMember:
         if incarnation is None:
             runner.fail(_explain_start(self.index, error))
             return
-        incarnation.gone.wait(1.0)  # its connection has ended too; what is known from there says more
+        incarnation.gone.wait(LOSS_TOLD_S)  # its connection has ended too; what is known from there says more
         lost = incarnation.lost or MemberLostError(
             f"member {self.index} ({incarnation}) is lost: its Spark job ended: {_first_line(error)}"
         )
