@@ -94,7 +94,7 @@ def handshake_as_dialer(
     proof = _receive_exactly(connected, _PROOF_BYTES, deadline, clock)
     if not hmac.compare_digest(proof, _prove(token, b"listener", transcript)):
         raise HandshakeError("the listener does not hold the token of this job")
-    connected.settimeout(None)
+    _end_deadline(connected)
 
 
 def handshake_as_listener(
@@ -126,7 +126,7 @@ def handshake_as_listener(
     if refused is not None:
         raise HandshakeError(f"member {hello.dialer}: {refused}")
     _send_all(connected, _prove(token, b"listener", transcript), deadline, clock)
-    connected.settimeout(None)
+    _end_deadline(connected)
     return hello
 
 
@@ -202,11 +202,13 @@ class Connection:
 
 def keep_alive(connected: socket.socket) -> None:
     """Make a TCP socket prompt, and let it notice within about 20 s that the other host is gone."""
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 20_000)):
-        if hasattr(socket, option):
-            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    timeouts = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 20_000))
+    with contextlib.suppress(OSError):  # it is gone already: whoever reads from it will be told
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in timeouts:
+            if hasattr(socket, option):
+                connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def close_socket(connected: socket.socket) -> None:
@@ -253,6 +255,13 @@ def _send_all(connected: socket.socket, message: bytes, deadline: float, clock: 
         connected.sendall(message)
     except OSError as error:
         raise HandshakeError(f"the other side does not listen in the handshake: {error}") from error
+
+
+def _end_deadline(connected: socket.socket) -> None:
+    try:
+        connected.settimeout(None)
+    except OSError as error:
+        raise HandshakeError("the connection was closed here in the handshake") from error
 
 
 def _left(deadline: float, clock: Callable[[], float]) -> float:

@@ -199,6 +199,21 @@ def test_a_silent_peer_and_one_that_dribbles_meet_one_deadline() -> None:
             handshake_as_listener(there, TOKEN, only_us, timeout_s=2, clock=lambda: float(next(ticks)))
 
 
+def test_a_socket_that_is_closed_here_in_the_handshake_is_a_refusal() -> None:
+    ends = socket.socketpair()
+
+    def closes_then_accepts(_: Hello) -> None:
+        ends[1].close()  # as a listener does that is closed meanwhile
+
+    with ends[0]:
+        dialed, listened = together(
+            lambda: handshake_as_dialer(ends[0], TOKEN, HELLO),
+            lambda: handshake_as_listener(ends[1], TOKEN, closes_then_accepts),
+        )
+    assert isinstance(dialed.exception(), HandshakeError)
+    assert isinstance(listened.exception(), HandshakeError)
+
+
 @given(st.lists(st.binary(max_size=9000), max_size=8))
 @settings(max_examples=25, deadline=None)
 def test_messages_arrive_whole_and_in_order(messages: list[bytes]) -> None:
