@@ -219,7 +219,8 @@ class KeyedFrames {
 
   // ---- rows by frame
 
-  void group_rows(const ColumnView& time, int64_t row_count) {
+  // The times of a batch in microseconds; grouped_ has the rows that have one, not grouped yet. Others are rejected.
+  const int64_t* read_times(const ColumnView& time, int64_t row_count) {
     GroupedRows& grouped = grouped_;
     grouped.groups.clear();
     grouped.rows.clear();
@@ -229,7 +230,7 @@ class KeyedFrames {
       rejected_rows += row_count;
       grouped.in_order = false;
       grouped.count = 0;
-      return;
+      return nullptr;
     }
     if (time.kind != Kind::timestamp || time.unit != TimeUnit::micro || reinterpret_cast<uintptr_t>(times) % 8 != 0)
       times = convert_times(time, all_valid);
@@ -244,6 +245,12 @@ class KeyedFrames {
     } else {
       grouped.count = row_count;
     }
+    return times;
+  }
+
+  void group_rows(const ColumnView& time, int64_t row_count) {
+    GroupedRows& grouped = grouped_;
+    const int64_t* times = read_times(time, row_count);
     if (grouped.count == 0) return;
     const int64_t count = grouped.count;
     int64_t least = kMaxTime, greatest = kMinTime;
@@ -510,6 +517,11 @@ class KeyedFrames {
   void add_rows(Frame& frame, const uint32_t* slots, const int32_t* rows, int64_t count, bool counted) {
     entries_.resize(static_cast<size_t>(count));
     enter<true>(frame, slots, count, entries_.data(), counted);
+    add_values(frame, rows, count);
+  }
+
+  // The values of rows that have their entries (entries_) and are counted there.
+  void add_values(Frame& frame, const int32_t* rows, int64_t count) {
     for (size_t index = 0; index < columns_.size(); ++index) {
       const ColumnFields& column = columns_[index];
       const WidenedColumn& widened = widened_[index];

@@ -5,7 +5,9 @@ from libcpp.vector cimport vector
 from jetfast.kernels._csrc cimport window_table as cpp
 from jetfast.kernels._csrc.accumulators cimport Field
 from jetfast.kernels._csrc.frame_table cimport FrameTable as CppFrameTable
+from jetfast.kernels._csrc.key_index cimport KeyIndex
 from jetfast.kernels._csrc.keyed_frames cimport BatchColumns, PartialColumns, TableSpec
+from jetfast.kernels._csrc.keyed_results cimport Overflow
 from jetfast.kernels.columns cimport Batch
 
 
@@ -20,6 +22,7 @@ cdef class TableLayout:
 
     cdef int set_partial_schema(self, const vector[Field]& fields) except -1
     cdef BatchColumns batch_columns(self, Batch batch) except *
+    cdef str overflow_message(self, Overflow overflow, KeyIndex& keys)
     cdef PartialColumns partial_columns(self, Batch batch) except *
 
 

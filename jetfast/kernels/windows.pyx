@@ -19,7 +19,9 @@ from jetfast.kernels._csrc.accumulators cimport Field, FieldKind, ValueClass
 from jetfast.kernels._csrc.batch cimport Rows, slice_rows
 from jetfast.kernels._csrc.column_view cimport ColumnView
 from jetfast.kernels._csrc.frame_table cimport FrameTable as CppFrameTable
+from jetfast.kernels._csrc.key_index cimport KeyIndex
 from jetfast.kernels._csrc.keyed_frames cimport AggregateKind, AggregateSpec, BatchColumns, MemoryUse, PartialColumns, TableSpec
+from jetfast.kernels._csrc.keyed_results cimport LateRows, Overflow
 from jetfast.kernels.columns cimport Batch, make_batch, shared_arena
 from jetfast.kernels.keys cimport column_views, plain_types
 
@@ -213,6 +215,21 @@ cdef class TableLayout:
         columns.values = column_views(batch, self.value_columns)
         return columns
 
+    cdef str overflow_message(self, Overflow overflow, KeyIndex& keys):
+        cdef Rows key
+        name, kind, column = self.aggregate_names[overflow.aggregate]
+        key.row_count = 1
+        key.columns = keys.keys_of(&overflow.slot, 1, dereference(shared_arena()))
+        text = "all rows"
+        if len(self.key_schema):
+            values = make_batch(self.key_schema, key).to_arrow().to_pylist()[0]
+            text = "key " + ", ".join(f"{key_name}={value!r}" for key_name, value in values.items())
+        result_type = self.output_schema.field(name).type
+        return (
+            f"aggregate {name!r}: {kind} of {column!r} does not fit {result_type} for {text}"
+            f" in the window [{_format_time(overflow.window_start)}, {_format_time(overflow.window_end)})"
+        )
+
     cdef PartialColumns partial_columns(self, Batch batch) except *:
         cdef PartialColumns columns
         cdef size_t key_count = self.key_columns.size()
@@ -310,8 +327,8 @@ cdef class WindowTable:
         `collect_late` is False). Raises ValueError while windows that are due have not been emitted.
         """
         cdef BatchColumns columns = self.layout.batch_columns(batch)
-        cdef cpp.LateRows late
-        cdef cpp.LateRows* late_target = &late if collect_late else NULL
+        cdef LateRows late
+        cdef LateRows* late_target = &late if collect_late else NULL
         self.started = True
         with nogil:
             dereference(self.table).accumulate(columns, late_target)
@@ -349,27 +366,12 @@ cdef class WindowTable:
             with nogil:
                 rows = dereference(self.table).emit(rows_max)
         except OverflowError:
-            raise OverflowError(self._overflow_message()) from None
+            raise OverflowError(
+                self.layout.overflow_message(dereference(self.table).overflow, dereference(self.table).keys())
+            ) from None
         if rows.row_count == 0:
             return None
         return make_batch(self.layout.output_schema, rows)
-
-    def _overflow_message(self):
-        cdef cpp.Overflow overflow = dereference(self.table).overflow
-        cdef Rows key
-        name, kind, column = self.layout.aggregate_names[overflow.aggregate]
-        key.row_count = 1
-        key.columns = dereference(self.table).keys().keys_of(&overflow.slot, 1, dereference(shared_arena()))
-        text = "all rows"
-        if len(self.layout.key_schema):
-            values = make_batch(self.layout.key_schema, key).to_arrow().to_pylist()[0]
-            text = "key " + ", ".join(f"{key_name}={value!r}" for key_name, value in values.items())
-        start = max(overflow.window_end - self.layout.spec.shape.size, -(2**63))
-        result_type = self.layout.output_schema.field(name).type
-        return (
-            f"aggregate {name!r}: {kind} of {column!r} does not fit {result_type} for {text}"
-            f" in the window [{_format_time(start)}, {_format_time(overflow.window_end)})"
-        )
 
     def save(self):
         """Return the state: (partition, kind, pyarrow.RecordBatch), at most one million rows copied at a time.

@@ -1,5 +1,5 @@
 # Declarations of csrc/jetfast/window_table.hpp
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t
 from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
 
@@ -8,18 +8,10 @@ from jetfast.kernels._csrc.arena cimport Arena
 from jetfast.kernels._csrc.batch cimport Rows
 from jetfast.kernels._csrc.key_index cimport KeyIndex
 from jetfast.kernels._csrc.keyed_frames cimport BatchColumns, MemoryUse, PartialColumns, TableSpec
+from jetfast.kernels._csrc.keyed_results cimport LateRows, Overflow
 
 
 cdef extern from "jetfast/window_table.hpp" namespace "jetfast" nogil:
-    cdef cppclass LateRows:
-        vector[int32_t] rows
-        vector[int64_t] missed_until
-
-    cdef struct Overflow "jetfast::WindowTable::Overflow":
-        int aggregate
-        uint32_t slot
-        int64_t window_end
-
     cdef cppclass WindowTable:
         WindowTable(TableSpec spec, Arena& arena) except +
         int64_t rows

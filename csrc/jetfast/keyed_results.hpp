@@ -1,0 +1,265 @@
+// What tables that judge rows and emit results share: the counters, the partitions of rows, and how fields become results.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "jetfast/accumulators.hpp"
+#include "jetfast/arena.hpp"
+#include "jetfast/batch.hpp"
+#include "jetfast/column_view.hpp"
+#include "jetfast/keyed_frames.hpp"
+#include "jetfast/partition.hpp"
+#include "jetfast/value_column.hpp"
+
+namespace jetfast {
+
+// A result that its type cannot hold; which one is in KeyedResults::overflow.
+struct ResultOverflow : std::overflow_error {
+  using std::overflow_error::overflow_error;
+};
+
+struct LateRows {
+  std::vector<int32_t> rows;  // ascending
+  std::vector<int64_t> missed_until;
+};
+
+class KeyedResults : public KeyedFrames {
+ public:
+  KeyedResults(TableSpec spec, Arena& arena) : KeyedFrames(spec, arena), partition_count_(spec.partition_count) {
+    if (partition_count_ < 1) throw std::invalid_argument("partition_count must be at least 1");
+  }
+
+  int64_t late_rows = 0;         // missed every window
+  int64_t partly_late_rows = 0;  // missed some
+
+  struct Overflow {
+    int aggregate;
+    uint32_t slot;
+    int64_t window_start, window_end;
+  } overflow{0, 0, 0, 0};
+
+  int64_t watermark() const { return watermark_; }
+
+  void add_counters(int64_t more_rows, int64_t rejected, int64_t late, int64_t partly_late) {
+    rows += more_rows;
+    rejected_rows += rejected;
+    late_rows += late;
+    partly_late_rows += partly_late;
+  }
+
+ protected:
+  // row_partitions_ = partition of each row of a batch (0 without keys).
+  void assign_row_partitions(const std::vector<ColumnView>& keys, int64_t row_count) {
+    row_partitions_.assign(static_cast<size_t>(row_count), 0);
+    if (keys.empty() || row_count == 0) return;
+    auto* hashes = reinterpret_cast<uint32_t*>(row_partitions_.data());
+    for (int64_t row = 0; row < row_count; ++row) hashes[row] = kHashSeed;
+    bool uniform = true;
+    for (const ColumnView& view : keys) {
+      Block scratch;
+      if (hash_scratch_values(view) > 0) scratch = arena_.allocate(hash_scratch_values(view) * 4);
+      hash_column(view, uniform, kHashSeed, hashes, reinterpret_cast<int32_t*>(scratch.get()));
+      uniform = uniform && view.kind == Kind::null;
+    }
+    jetfast::assign_partitions(hashes, row_count, partition_count_, row_partitions_.data());
+  }
+
+  // ---- results
+
+  struct ResultRows {
+    int64_t count = 0, capacity = 0;
+    std::vector<uint32_t> slots;
+    std::vector<Column> columns;  // window start, window end, aggregates
+
+    int64_t* starts() { return columns[0].mutable_values<int64_t>(); }
+    int64_t* ends() { return columns[1].mutable_values<int64_t>(); }
+  };
+
+  // Columns for out.capacity rows.
+  void allocate_columns(ResultRows& out) {
+    out.slots.reserve(static_cast<size_t>(out.capacity));
+    const ColumnView time = fixed_type(Kind::timestamp, 8);
+    out.columns.push_back(allocate_fixed(arena_, time, out.capacity));
+    out.columns.push_back(allocate_fixed(arena_, time, out.capacity));
+    for (const AggregateSpec& aggregate : aggregates_) {
+      const bool nullable = aggregate.kind != AggregateKind::count && aggregate.kind != AggregateKind::count_values;
+      out.columns.push_back(allocate_fixed(arena_, aggregate.result_type, out.capacity, nullable));
+    }
+  }
+
+  Rows finish_results(ResultRows& out) {
+    Rows result;
+    result.row_count = out.count;
+    result.columns = keys_.keys_of(out.slots.data(), out.count, arena_);
+    for (Column& column : out.columns) {
+      column.view.row_count = out.count;
+      settle_nulls(column.view);
+      result.columns.push_back(std::move(column));
+    }
+    return result;
+  }
+
+  // The next `count` results, whose slots, starts and ends are there: fields as plain arrays of `count` states.
+  void write_aggregates(ResultRows& out, const std::vector<const uint8_t*>& states, int64_t count) {
+    for (size_t index = 0; index < aggregates_.size(); ++index) write_aggregate(index, out, states, count);
+    out.count += count;
+  }
+
+  int32_t partition_count_;
+  int64_t watermark_ = kMinTime;
+  std::vector<int32_t> row_partitions_;
+
+ private:
+  void write_aggregate(size_t index, ResultRows& out, const std::vector<const uint8_t*>& states, int64_t count) {
+    const AggregateSpec& aggregate = aggregates_[index];
+    Column& column = out.columns[2 + index];
+    const int64_t offset = out.count;
+    const auto* row_counts = reinterpret_cast<const uint64_t*>(states[0]);
+    auto* values = column.mutable_values<uint8_t>();
+    if (aggregate.kind == AggregateKind::count) {
+      std::memcpy(values + offset * 8, row_counts, static_cast<size_t>(count) * 8);
+      return;
+    }
+    const ColumnFields& fields = columns_[aggregate.column];
+    const ColumnView& value_type = value_types_[aggregate.column];
+    const auto* nulls = reinterpret_cast<const uint64_t*>(states[fields.nulls]);
+    const auto value_count = [&](int64_t i) { return nulls ? row_counts[i] - nulls[i] : row_counts[i]; };
+    uint8_t* validity = column.mutable_validity();
+    const auto set_null = [&](int64_t i) { set_bit_to(validity, offset + i, false); };
+    const auto fail = [&](int64_t i) {
+      const int64_t row = offset + i;
+      overflow = {static_cast<int>(index), out.slots[static_cast<size_t>(row)], out.starts()[row], out.ends()[row]};
+      throw ResultOverflow("a result does not fit its type");
+    };
+    // target[i] = make(i, number of values), null where there is none
+    const auto each = [&](auto* target, auto make) {
+      target += offset;
+      for (int64_t i = 0; i < count; ++i) {
+        const uint64_t number = value_count(i);
+        if (number == 0) {
+          target[i] = {};
+          set_null(i);
+        } else {
+          target[i] = make(i, number);
+        }
+      }
+    };
+    auto* doubles = reinterpret_cast<double*>(values);
+    const double scale = is_decimal(value_type.kind) ? std::pow(10.0, -value_type.scale) : 1.0;
+    switch (aggregate.kind) {
+      case AggregateKind::count: return;
+      case AggregateKind::count_values: {
+        auto* target = reinterpret_cast<int64_t*>(values) + offset;
+        for (int64_t i = 0; i < count; ++i) target[i] = static_cast<int64_t>(value_count(i));
+        return;
+      }
+      case AggregateKind::sum:
+      case AggregateKind::mean: {
+        const bool mean = aggregate.kind == AggregateKind::mean;
+        const FieldKind kind = fields_[fields.sum].kind;
+        if (kind == FieldKind::sum_float) {
+          const auto* sums = reinterpret_cast<const FloatSum*>(states[fields.sum]);
+          if (mean) return each(doubles, [&](int64_t i, uint64_t number) { return sums[i].get() / static_cast<double>(number); });
+          return each(doubles, [&](int64_t i, uint64_t) { return sums[i].get(); });
+        }
+        if (is_decimal(value_type.kind)) {
+          const auto sum_of = [&](int64_t i) {
+            return kind == FieldKind::sum192 ? reinterpret_cast<const Sum192*>(states[fields.sum])[i]
+                                             : Sum192::of(reinterpret_cast<const Int128Words*>(states[fields.sum])[i].get());
+          };
+          const uint128 limit = power_of_ten(aggregate.result_type.precision);
+          const int more_digits = mean ? aggregate.result_type.scale - value_type.scale : 0;
+          return each(reinterpret_cast<Int128Words*>(values), [&](int64_t i, uint64_t number) {
+            Sum192 sum = sum_of(i);
+            const bool negative = sum.negative();
+            if (negative) sum.negate();
+            for (int digit = 0; digit < more_digits; ++digit) multiply(sum, 10);
+            if (mean) divide_half_up(sum, number);
+            const uint128 size = (static_cast<uint128>(sum.words[1]) << 64) | sum.words[0];
+            if (sum.words[2] != 0 || size >= limit) fail(i);
+            return Int128Words(negative ? -static_cast<int128>(size) : static_cast<int128>(size));
+          });
+        }
+        const auto* sums = reinterpret_cast<const Int128Words*>(states[fields.sum]);
+        if (mean)
+          return each(doubles, [&](int64_t i, uint64_t number) {
+            return static_cast<double>(sums[i].get()) / static_cast<double>(number);
+          });
+        return each(reinterpret_cast<int64_t*>(values), [&](int64_t i, uint64_t) {
+          if (sums[i].high != (static_cast<int64_t>(sums[i].low) >> 63)) fail(i);
+          return static_cast<int64_t>(sums[i].low);
+        });
+      }
+      case AggregateKind::minimum:
+      case AggregateKind::maximum: {
+        const uint8_t* extremes = states[aggregate.kind == AggregateKind::minimum ? fields.minimum : fields.maximum];
+        const auto* words = reinterpret_cast<const uint64_t*>(extremes);
+        const auto* numbers = reinterpret_cast<const double*>(extremes);
+        if (value_type.layout == Layout::bits) {
+          for (int64_t i = 0; i < count; ++i) {
+            if (value_count(i) == 0) set_null(i);
+            set_bit_to(values, offset + i, value_count(i) > 0 && words[i] != 0);
+          }
+          return;
+        }
+        if (value_type.kind == Kind::float32)
+          return each(reinterpret_cast<float*>(values), [&](int64_t i, uint64_t) { return static_cast<float>(numbers[i]); });
+        if (value_type.kind == Kind::float16)
+          return each(reinterpret_cast<uint16_t*>(values), [&](int64_t i, uint64_t) { return double_to_half(numbers[i]); });
+        switch (value_type.width) {
+          case 1: return each(values, [&](int64_t i, uint64_t) { return static_cast<uint8_t>(words[i]); });
+          case 2: return each(reinterpret_cast<uint16_t*>(values), [&](int64_t i, uint64_t) { return static_cast<uint16_t>(words[i]); });
+          case 4: return each(reinterpret_cast<uint32_t*>(values), [&](int64_t i, uint64_t) { return static_cast<uint32_t>(words[i]); });
+          case 8: return each(reinterpret_cast<uint64_t*>(values), [&](int64_t i, uint64_t) { return words[i]; });
+          default:
+            return each(reinterpret_cast<Int128Words*>(values),
+                        [&](int64_t i, uint64_t) { return reinterpret_cast<const Int128Words*>(extremes)[i]; });
+        }
+      }
+      default: {
+        const bool sample = aggregate.kind == AggregateKind::var_samp || aggregate.kind == AggregateKind::stddev_samp;
+        const bool root = aggregate.kind == AggregateKind::stddev_samp || aggregate.kind == AggregateKind::stddev_pop;
+        const auto* moments = reinterpret_cast<const Moments*>(states[fields.moments]);
+        return each(doubles, [&](int64_t i, uint64_t number) {
+          if (sample && number < 2) {
+            set_null(i);
+            return 0.0;
+          }
+          const double variance = moments[i].squares * scale * scale / static_cast<double>(sample ? number - 1 : number);
+          return root ? std::sqrt(variance) : variance;
+        });
+      }
+    }
+  }
+
+  static uint128 power_of_ten(int exponent) {
+    uint128 power = 1;
+    for (int digit = 0; digit < exponent; ++digit) power *= 10;
+    return power;
+  }
+  // Of a size that is not negative.
+  static void multiply(Sum192& size, uint64_t factor) {
+    uint128 carry = 0;
+    for (uint64_t& word : size.words) {
+      carry += static_cast<uint128>(word) * factor;
+      word = static_cast<uint64_t>(carry);
+      carry >>= 64;
+    }
+  }
+  static void divide_half_up(Sum192& size, uint64_t divisor) {
+    uint128 rest = 0;
+    for (int word = 2; word >= 0; --word) {
+      const uint128 part = (rest << 64) | size.words[word];
+      size.words[word] = static_cast<uint64_t>(part / divisor);
+      rest = part % divisor;
+    }
+    if (rest >= divisor - rest) size.add(Sum192::of(1));
+  }
+};
+
+}  // namespace jetfast
