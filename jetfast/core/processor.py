@@ -38,6 +38,8 @@ class ProcessorContext:
     """Index among the processors of this vertex in this member."""
     local_parallelism: int = 1
     partition_count: int = PARTITION_COUNT
+    partitions: tuple[int, ...] | None = None
+    """Partitions whose rows this processor gets, by the routing of its partitioned inbound edge; None: of all."""
     guarantee: Guarantee = Guarantee.NONE
     job: str = "job"
     execution_id: int = 0

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.core.dag import Dag
@@ -218,6 +220,7 @@ class Execution:
             local_index=index - vertex.indices_on(self.member).start,
             local_parallelism=vertex.local_parallelism,
             partition_count=self.partition_count,
+            partitions=self._partitions(plan, vertex, index),
             guarantee=self.guarantee,
             job=self.job,
             execution_id=self.execution_id,
@@ -225,6 +228,20 @@ class Execution:
             connected_ports=frozenset(edge.edge.source_port for edge in plan.outbound(vertex.vertex.name)),
             deliver=self.deliver,
         )
+
+    def _owners(self, edge: EdgePlan) -> npt.NDArray[np.int32]:
+        """By partition, the processor that a partitioned edge leads to: its place among those the edge reaches."""
+        destination = edge.destination
+        if edge.crosses_members:
+            return partition_owners(self.partition_count, destination.member_count, destination.local_parallelism)
+        return local_partition_owners(self.partition_count, destination.local_parallelism)
+
+    def _partitions(self, plan: ExecutionPlan, vertex: VertexPlan, index: int) -> tuple[int, ...] | None:
+        for edge in plan.inbound(vertex.vertex.name):
+            if edge.edge.routing.kind is RoutingKind.PARTITIONED:
+                place = index if edge.crosses_members else index - vertex.indices_on(self.member).start
+                return tuple(np.flatnonzero(self._owners(edge) == place).tolist())
+        return None
 
     def _inbound(self, plan: ExecutionPlan, name: str, index: int) -> Inbound | None:
         edges = []
@@ -272,11 +289,7 @@ class Execution:
         if kind is RoutingKind.ALL_TO_ONE:
             return SingleTargetEdge(targets, measured, 0)
         if kind is RoutingKind.PARTITIONED:
-            destination = plan.destination
-            if plan.crosses_members:
-                owners = partition_owners(self.partition_count, destination.member_count, destination.local_parallelism)
-            else:
-                owners = local_partition_owners(self.partition_count, destination.local_parallelism)
+            owners = self._owners(plan)
             if len(targets) == 1 or not routing.keys:  # no keys: one global partition, 0
                 return SingleTargetEdge(targets, measured, 0 if len(targets) == 1 else int(owners[0]))
             splitter = Splitter(plan.edge.schema, routing.keys, owners, len(targets))

@@ -1,9 +1,7 @@
 """Types of windows.pyx: windowed aggregation by key (SEMANTICS: frames, lateness, emission)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.kernels.columns import Batch
@@ -46,7 +44,7 @@ class WindowTable:
         slide_us: int,
         offset_us: int = 0,
         partition_count: int = 271,
-        partitions: npt.NDArray[np.int32] | None = None,  # owned (None: all); `save` writes a bound for each
+        partitions: Iterable[int] | None = None,  # owned (None: all); `save` writes a bound for each
     ) -> None: ...
     def accumulate(self, batch: Batch, collect_late: bool = False) -> Batch | None: ...  # late and partly late rows
     def advance(self, watermark: int) -> None: ...  # every window with end <= watermark becomes due

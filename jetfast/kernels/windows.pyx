@@ -269,7 +269,7 @@ cdef class WindowTable:
     aggregates : (result name, one of AGGREGATE_KINDS, input column or None)
     size_us, slide_us, offset_us : the window, in microseconds; size a multiple of slide
     partition_count : of the cluster
-    partitions : int32 ndarray of the partitions that this table owns, all if None; `save` writes a bound for each
+    partitions : the partitions that this table owns, all if None; `save` writes a bound for each
 
     A row counts in every window that holds it and has not been emitted. `accumulate`, then `advance` and `emit` until it
     gives None, then `accumulate` again. Raises ValueError for unknown columns, TypeError for types that cannot be used.

@@ -54,6 +54,7 @@ class WindowProcessor(Processor):
             self.window.slide_us,
             self.window.offset_us,
             context.partition_count,
+            context.partitions,
         )
         self.count_rows()
 

@@ -9,7 +9,7 @@ import pytest
 
 from jetfast.core.items import ACTIVE, IDLE, Emit, Watermark
 from jetfast.core.processor import Processor
-from jetfast.core.routing import ALL_TO_ONE, BROADCAST, FANOUT, ISOLATED, UNICAST
+from jetfast.core.routing import ALL_TO_ONE, BROADCAST, FANOUT, ISOLATED, UNICAST, partitioned
 from jetfast.engine.execution import Execution
 from jetfast.errors import JobCancelledError, JobFailedError, ProtocolError, ResourcesError, RestartableError
 from jetfast.processors.map_batches import MapBatches
@@ -472,3 +472,33 @@ def test_queues_stay_within_the_memory_limit_with_a_slow_sink():
     assert len(peak) == 200
     assert max(peak) <= limit + 2 * script[0].nbytes
     assert executions[0].budget.used_bytes == 0
+
+
+@pytest.mark.parametrize("distributed", [False, True])
+def test_a_processor_knows_the_partitions_that_its_partitioned_edge_brings(distributed):
+    log = []
+
+    class Owning(LoggingSink):
+        def open(self, context):
+            super().open(context)
+            log.append(context.partitions)
+
+    dag = graph(
+        ("source", lambda: ScriptedSource([batch_of(1)]), {"parallelism": 1}),
+        ("sink", lambda: Owning(Log()), {"parallelism": 3}),
+        edges=[("source", "sink", {"routing": partitioned("value"), "distributed": distributed})],
+    )
+    run(dag, workers=2)
+    assert sorted(log) == [tuple(range(index, 271, 3)) for index in range(3)]
+
+
+def test_a_processor_without_partitioned_input_owns_no_partitions_of_its_own():
+    owned = []
+
+    class Owning(LoggingSink):
+        def open(self, context):
+            super().open(context)
+            owned.append(context.partitions)
+
+    source_to_sink(lambda: ScriptedSource([batch_of(1)]), Log(), sink=lambda: Owning(Log()))
+    assert set(owned) == {None}

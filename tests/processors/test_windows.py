@@ -13,6 +13,7 @@ from jetfast.core.batch import Batch
 from jetfast.core.items import IDLE, Watermark
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.windows import Window
+from jetfast.kernels.partitioning import assign_partitions
 from jetfast.processors.accumulate_by_frame import AccumulateByFrame
 from jetfast.processors.combine_frames import CombineFrames
 from jetfast.processors.sliding_window import SlidingWindowProcessor
@@ -277,6 +278,46 @@ def test_two_stages_count_late_rows_in_rows():
     counters = counters_of(second_stage(), partials_of(inputs))
     assert counters["late_rows"] == 3
     assert counters["on_time_rows"] == 1
+
+
+def test_partitions_keep_their_own_bounds_from_two_processors_onto_three():
+    """One of two processors is ahead. Restored, only keys of its partitions are late for what it emitted."""
+    ahead, behind = 20, 6
+    keys = [f"key {number}" for number in range(40)]
+    partitions = assign_partitions(pa.record_batch({"key": keys}).columns).tolist()
+
+    def processors(count):
+        made = []
+        for index in range(count):
+            processor = one_stage()
+            owned = tuple(range(index, 271, count))
+            context = ProcessorContext("window", local_index=index, local_parallelism=count, partitions=owned)
+            processor.open(context)
+            made.append(processor)
+        return made
+
+    def share(inputs, index, count):
+        return [row for row, home in zip(inputs, partitions, strict=True) if home % count == index]
+
+    state = []
+    for index, (processor, watermark) in enumerate(zip(processors(2), (ahead, behind), strict=True)):
+        list(processor.process(0, Batch.from_arrow(rows(*share([(key, 30, 1) for key in keys], index, 2)))))
+        list(processor.process_watermark(watermark))
+        state += processor.save_snapshot()
+    bounds = {part.partition: part.rows.column("bound")[0].as_py() for part in state if part.kind == "bounds"}
+    assert bounds == {partition: ahead if partition % 2 == 0 else behind for partition in range(271)}
+    restored = processors(3)
+    late = on_time = 0
+    for index, processor in enumerate(restored):
+        for part in state:
+            if part.partition % 3 == index:
+                processor.restore_snapshot(part)
+        processor.finish_restore()
+        list(processor.process(0, Batch.from_arrow(rows(*share([(key, 9, 1) for key in keys], index, 3)))))
+        late += processor.counters["late_rows"]
+        on_time += processor.counters["on_time_rows"]
+    assert late == sum(home % 2 == 0 for home in partitions)
+    assert late + on_time == 80
 
 
 def test_state_of_two_stages_goes_on_in_one_and_back():
