@@ -16,9 +16,9 @@ from jetfast.connectors import files as files_module
 from jetfast.connectors import text_records
 from jetfast.connectors.files import files
 from jetfast.core.batch import Batch
-from jetfast.core.event_time import FixedLag
 from jetfast.core.items import Emit
 from jetfast.core.processor import ProcessorContext
+from jetfast.core.watermark_policies import FixedLag
 from jetfast.errors import JobDefinitionError, JobFailedError
 from jetfast.processors.source import ReadSource
 

@@ -18,7 +18,7 @@ SIGNATURES = {
     "two_stage: 'bool | None' = None) -> 'str'",
     "SourceStage.with_event_time": "(self, column: 'str | Expression', "
     "policy: 'WatermarkPolicyFactory | None' = None, "
-    "idle_timeout: 'Duration' = '60s') -> 'SourceStage'",
+    "idle_timeout: 'Duration' = '60s', *, throttle: 'WatermarkThrottleFactory | None' = None) -> 'SourceStage'",
     "Stage.select": "(self, *columns: 'object', name: 'str | None' = None, on_error: 'OnError' = 'fail') -> 'Stage'",
     "Stage.where": "(self, condition: 'object', *, name: 'str | None' = None, on_error: 'OnError' = 'fail') -> 'Stage'",
     "Stage.filter": "(self, condition: 'object', *, name: 'str | None' = None, "
@@ -64,7 +64,7 @@ SIGNATURES = {
     "offset: str | datetime.timedelta = '0s') -> jetfast.core.windows.Window",
     "sliding": "(size: str | datetime.timedelta, slide: str | datetime.timedelta, *, "
     "offset: str | datetime.timedelta = '0s') -> jetfast.core.windows.Window",
-    "watermarks.fixed_lag": "(lag: str | datetime.timedelta) -> jetfast.core.event_time.FixedLag",
+    "watermarks.fixed_lag": "(lag: str | datetime.timedelta) -> jetfast.core.watermark_policies.FixedLag",
 }
 
 STAGE_CLASSES = ("SourceStage", "AggregateStage", "GroupedStage", "WindowedStage", "SideStage")

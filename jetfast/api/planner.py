@@ -36,6 +36,7 @@ from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.processor import ProcessorSupplier
 from jetfast.core.routing import ALL_TO_ONE, ISOLATED, Routing, partitioned
+from jetfast.core.throttling import EmitByFrame, NoThrottling, WatermarkThrottleFactory, coarsest_frame
 from jetfast.errors import JobDefinitionError
 
 if TYPE_CHECKING:
@@ -108,21 +109,23 @@ class Planner:
             supplier = ReadSource(source)
         else:
             event_time = step.event_time
+            frames = self.frames_downstream(step)
             supplier = ReadSource(
                 source,
                 event_time.column,
                 event_time.policy,
                 event_time.idle_timeout_us,
-                frame_us=self.finest_slide_us(step),
+                frame_us=min((slide_us for slide_us, _ in frames), default=None),
+                throttle=event_time.throttle or chosen_throttle(frames),
             )
         self.add_vertex(step.name, supplier, [])
         self.feeds[output] = [Feed(step.name, MAIN_PORT, source.schema)]
         rejected = Output(step, REJECTED_PORT)
         self.feeds[rejected] = [Feed(step.name, REJECTED_PORT, rejected.schema)]
 
-    def finest_slide_us(self, source: SourceStep) -> int | None:
-        """The smallest slide of the windows that rows of a source come to; None if they come to none."""
-        slides_us: list[int] = []
+    def frames_downstream(self, source: SourceStep) -> list[tuple[int, int]]:
+        """(slide_us, offset_us) of the windows that rows of a source come to."""
+        frames: list[tuple[int, int]] = []
         reached: set[int] = set()
         waiting: list[Step] = [source]
         while waiting:
@@ -131,9 +134,9 @@ class Planner:
                 continue
             reached.add(id(step))
             if isinstance(step, WindowStep):
-                slides_us.append(step.window.slide_us)
+                frames.append((step.window.slide_us, step.window.offset_us))
             waiting += [reader for output, readers in self.readers.items() if output.step is step for reader in readers]
-        return min(slides_us, default=None)
+        return frames
 
     def is_chained(self, output: Output) -> bool:
         """Does the only reader of a stateless step go on in the same vertex?"""
@@ -288,6 +291,12 @@ class Planner:
                     distributed=crossing and self.member_count > 1,
                 )
             )
+
+
+def chosen_throttle(frames: Sequence[tuple[int, int]]) -> WatermarkThrottleFactory:
+    """The coarsest frame that all windows downstream of a source can bear; without windows every watermark leaves."""
+    frame = coarsest_frame(frames)
+    return NoThrottling() if frame is None else EmitByFrame(frame)
 
 
 def argument_column(name: str, argument: str | Expression | None) -> str | None:

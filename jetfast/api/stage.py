@@ -38,9 +38,10 @@ from jetfast.api.steps import (
     source_schemas,
 )
 from jetfast.core.aggregate import Aggregate, result_type
-from jetfast.core.event_time import FixedLag, WatermarkPolicyFactory
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.source import ChecksEventTime, Sink
+from jetfast.core.throttling import WatermarkThrottleFactory
+from jetfast.core.watermark_policies import FixedLag, WatermarkPolicyFactory
 from jetfast.core.windows import Window
 from jetfast.errors import JobDefinitionError
 from jetfast.types import Duration, non_negative_duration_us
@@ -359,7 +360,12 @@ class SourceStage(Stage):
     """Rows as a source gives them."""
 
     def with_event_time(
-        self, column: str | Expression, policy: WatermarkPolicyFactory | None = None, idle_timeout: Duration = "60s"
+        self,
+        column: str | Expression,
+        policy: WatermarkPolicyFactory | None = None,
+        idle_timeout: Duration = "60s",
+        *,
+        throttle: WatermarkThrottleFactory | None = None,
     ) -> SourceStage:
         """Declare the event time of the rows.
 
@@ -370,6 +376,8 @@ class SourceStage(Stage):
             are rejected (see `rejected_rows`)
         policy : how far event time has come, per source partition; default `jf.watermarks.fixed_lag("0s")`
         idle_timeout : a partition that gave no row for so long does not hold the others back; "0s": never
+        throttle : which watermarks leave, such as `jf.watermarks.emit_by_min_step("1s")`; default: one for each frame
+            that the windows downstream of this source have in common
         """
         step = self._output.step
         assert isinstance(step, SourceStep)
@@ -387,6 +395,11 @@ class SourceStage(Stage):
                 f"step {step.name!r}: policy must be one of jf.watermarks, such as "
                 f'jf.watermarks.fixed_lag("10s"), got {policy!r}'
             )
+        if throttle is not None and not callable(throttle):
+            raise JobDefinitionError(
+                f"step {step.name!r}: throttle must be one of jf.watermarks, such as "
+                f'jf.watermarks.emit_by_min_step("1s"), got {throttle!r}'
+            )
         idle_timeout_us = non_negative_duration_us(idle_timeout, "idle_timeout")
         try:
             if isinstance(step.source, ChecksEventTime):
@@ -397,7 +410,7 @@ class SourceStage(Stage):
             outputs = {existing: Expression(Column(existing)) for existing in self.schema.names} | {name: expression}
             step.source = ProjectedSource(step.source, list(outputs.items()), step.name)
             step.schemas = source_schemas(step.source)
-        step.event_time = EventTime(name, FixedLag(0) if policy is None else policy, idle_timeout_us)
+        step.event_time = EventTime(name, FixedLag(0) if policy is None else policy, idle_timeout_us, throttle)
         step.time = name
         return SourceStage(self._output)
 

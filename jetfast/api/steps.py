@@ -15,9 +15,10 @@ import pyarrow as pa
 from jetfast.api.expressions import Expression
 from jetfast.api.operations import Operation
 from jetfast.core.aggregate import AggregateKind
-from jetfast.core.event_time import WatermarkPolicyFactory
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.source import REJECTED_SCHEMA, Sink, Source
+from jetfast.core.throttling import WatermarkThrottleFactory
+from jetfast.core.watermark_policies import WatermarkPolicyFactory
 from jetfast.core.windows import Window
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class EventTime:
     column: str
     policy: WatermarkPolicyFactory
     idle_timeout_us: int
+    throttle: WatermarkThrottleFactory | None = None
+    """None: the planner chooses."""
 
 
 @dataclass(eq=False)

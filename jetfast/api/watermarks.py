@@ -1,5 +1,40 @@
-"""Watermark policies, as `jetfast.watermarks`: how far event time has come in a source partition."""
+"""How far event time has come, as `jetfast.watermarks`: policies, throttling, coalescing; each works on its own, too.
 
-from jetfast.core.event_time import WatermarkPolicy, fixed_lag
+    policy = jf.watermarks.fixed_lag("10s")
+    policy.report(timestamps, now_us), policy.current(now_us)      -> watermark
+    jf.watermarks.emit_by_min_step("1s").throttle(watermark)       -> watermark or None
+    jf.watermarks.WatermarkCoalescer(2).observe_watermark(0, 100)  -> what is forwarded, in order
 
-__all__ = ["WatermarkPolicy", "fixed_lag"]
+A policy of your own is a class with `report` and `current` (`WatermarkPolicy`); what is given to `with_event_time` is
+called without arguments once for each source partition: the class itself will do.
+"""
+
+from jetfast.core.throttling import (
+    WatermarkThrottle,
+    emit_by_frame,
+    emit_by_min_step,
+    no_throttling,
+)
+from jetfast.core.watermark_policies import (
+    WatermarkPolicy,
+    fixed_lag,
+    limiting_lag_and_delay,
+    limiting_lag_and_lull,
+    limiting_timestamp_and_wall_clock_lag,
+    real_time_lag,
+)
+from jetfast.kernels.watermarks import WatermarkCoalescer
+
+__all__ = [
+    "WatermarkCoalescer",
+    "WatermarkPolicy",
+    "WatermarkThrottle",
+    "emit_by_frame",
+    "emit_by_min_step",
+    "fixed_lag",
+    "limiting_lag_and_delay",
+    "limiting_lag_and_lull",
+    "limiting_timestamp_and_wall_clock_lag",
+    "no_throttling",
+    "real_time_lag",
+]

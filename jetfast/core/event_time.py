@@ -1,87 +1,22 @@
-"""Event time at a source: one watermark policy per source partition, and their minimum.
-
-The policy contract, for users' own ones too: state w starts at MIN_TIME and only ever rises.
-"""
+"""Event time at a source: one watermark policy per source partition, their minimum, and who holds it back."""
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from jetfast.core.items import ACTIVE, IDLE, Watermark
-from jetfast.types import MIN_TIME, Duration, Signal, non_negative_duration_us
+from jetfast.core.throttling import NoThrottling, WatermarkThrottleFactory
+from jetfast.core.watermark_policies import GreatestTimePolicy, WatermarkPolicyFactory
+from jetfast.types import MIN_TIME, Signal
 
 IDLE_TIMEOUT_US = 60_000_000
 POLL_GAP_US_MAX = 1_000_000
 """A worker with nothing else to do polls its sources far more often than this; what a gap lasts beyond it was other
 work.
 """
-
-
-class WatermarkPolicy(Protocol):
-    """Decides how far event time has come in one source partition. One instance per source partition."""
-
-    def report(self, timestamps: npt.NDArray[np.int64], now_us: int) -> int:
-        """Take in the times of a batch (shape (rows,), int64 microseconds, no nulls); return the watermark after it.
-
-        The state afterwards equals feeding the rows one by one.
-        """
-
-    def current(self, now_us: int) -> int:
-        """Return the watermark now; may move by the clock alone."""
-
-
-@runtime_checkable
-class GreatestTimePolicy(Protocol):
-    """What a WatermarkPolicy may offer besides, if nothing counts but the greatest time: then times are not listed."""
-
-    def report_greatest(self, greatest: int, now_us: int) -> int:
-        """As `report` of a batch whose greatest time is this."""
-
-
-class WatermarkPolicyFactory(Protocol):
-    """Makes one policy per source partition. Picklable."""
-
-    def __call__(self) -> WatermarkPolicy: ...
-
-
-class FixedLagPolicy:
-    """w = max(w, time - lag), saturating at MIN_TIME. Needs no clock."""
-
-    def __init__(self, lag_us: int) -> None:
-        self.lag_us = lag_us
-        self.watermark = MIN_TIME
-
-    def report(self, timestamps: npt.NDArray[np.int64], now_us: int) -> int:
-        return self.report_greatest(int(timestamps.max()), now_us) if len(timestamps) else self.watermark
-
-    def report_greatest(self, greatest: int, now_us: int) -> int:
-        watermark = greatest - self.lag_us
-        if watermark > self.watermark:  # which is MIN_TIME at least
-            self.watermark = watermark
-        return self.watermark
-
-    def current(self, now_us: int) -> int:
-        return self.watermark
-
-
-@dataclass(frozen=True)
-class FixedLag:
-    """Factory of FixedLagPolicy."""
-
-    lag_us: int
-
-    def __call__(self) -> FixedLagPolicy:
-        return FixedLagPolicy(self.lag_us)
-
-
-def fixed_lag(lag: Duration) -> FixedLag:
-    """The watermark stays `lag` behind the greatest time seen: rows that are at most `lag` out of order are never
-    late.
-    """
-    return FixedLag(non_negative_duration_us(lag, "lag"))
 
 
 class PolledClock:
@@ -117,6 +52,32 @@ class PolledClock:
         self._since_us = None
 
 
+@dataclass(slots=True)
+class Overtaken:
+    """Rows of one source partition that came behind the watermark of their source, because it had not waited."""
+
+    rows: int = 0
+    rows_by_all_idle: int = 0
+    """Of these, rows that the watermark passed when all partitions were idle."""
+    first_us: int = 0
+    """Wall clock when the first and the last of them came."""
+    last_us: int = 0
+    most_us: int = 0
+    """How far the time of a row was behind the watermark, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleLeap:
+    """Partitions turned idle, and the watermark went on without waiting for them."""
+
+    at_us: int
+    """Wall clock."""
+    from_us: int
+    to_us: int
+    all_idle: bool
+    """No partition was left awake: the watermark went on to that of the one that is furthest ahead."""
+
+
 class SourceEventTime:
     """The watermark of one source processor: the minimum over its active, unfinished source partitions.
 
@@ -125,6 +86,8 @@ class SourceEventTime:
 
     Partitions 0 .. partition_count-1 are active at first, with watermark MIN_TIME. An idle one does not hold the
     minimum back but keeps its watermark; a finished one has left. Partitions of a bounded source are never idle.
+
+    A throttle may hold watermarks back, but not the restored one, nor that which goes ahead of IDLE.
 
     Invariants: watermarks that leave strictly increase (`last`); after IDLE nothing leaves but ACTIVE.
     """
@@ -136,6 +99,7 @@ class SourceEventTime:
         *,
         bounded: bool,
         idle_timeout_us: int = IDLE_TIMEOUT_US,
+        throttle: WatermarkThrottleFactory = NoThrottling,
     ) -> None:
         self.policies = [policy() for _ in range(partition_count)]
         self.takes_greatest = all(isinstance(policy, GreatestTimePolicy) for policy in self.policies)
@@ -145,9 +109,19 @@ class SourceEventTime:
         self.finished = [False] * partition_count
         self.last = MIN_TIME
         self.sent_idle = False
+        # For `explain_watermark`: wall clock when the watermark of a partition last rose, when rows last came, ...
+        self.raised_us: list[int | None] = [None] * partition_count
+        self.rows_us: list[int | None] = [None] * partition_count
+        self.overtaken: dict[int, Overtaken] = {}
+        self.idle_leap: IdleLeap | None = None
+        self._now_us = 0
+        self._throttle = throttle()
         self._idle_timeout_us = 0 if bounded else idle_timeout_us  # 0: never
         self._silent_us = [0] * partition_count
         self._polled_us = [0] * partition_count  # polled clock when the partition was last polled
+        # The clock of policies that want polled time: how long this partition gave empty answers, in all.
+        self._waited_us = [0] * partition_count
+        self._waits = [getattr(policy, "polled_clock", False) for policy in self.policies]
         self._order = [(MIN_TIME, partition) for partition in range(partition_count)]  # unfinished, sorted
 
     def reading_order(self) -> list[int]:
@@ -159,7 +133,8 @@ class SourceEventTime:
         if not self.policies:
             self.sent_idle = True
             return (IDLE,)
-        return self._leave()
+        lowest = self._lowest()
+        return self._leave() if lowest is None else self._send(lowest)
 
     def observe_rows(self, partition: int, polled_us: int) -> tuple[Watermark | Signal, ...]:
         """Rows were read (also such as a filter dropped or that were rejected): ACTIVE if the processor had said
@@ -179,7 +154,11 @@ class SourceEventTime:
         """A batch has left: take in its times (shape (rows,), 1 row or more, no nulls). At most its greatest one
         leaves.
         """
-        self._raise(partition, self.policies[partition].report(timestamps, now_us))
+        self._now_us = self.rows_us[partition] = now_us
+        if self.is_behind(partition):
+            self._count_overtaken(partition, timestamps)
+        clock_us = self._waited_us[partition] if self._waits[partition] else now_us
+        self._raise(partition, self.policies[partition].report(timestamps, clock_us))
         lowest = self._lowest()
         if lowest is None or lowest <= self.last:
             return ()
@@ -187,10 +166,21 @@ class SourceEventTime:
             lowest = min(lowest, int(timestamps.max()))
         return self._advance(lowest)
 
+    def is_behind(self, partition: int) -> bool:
+        """Has the source gone on without this partition? (It was idle, or is new.) Then its rows are looked at one by
+        one.
+        """
+        return self.watermarks[partition] < self.last
+
     def observe_greatest(self, partition: int, greatest: int, now_us: int) -> tuple[Watermark | Signal, ...]:
-        """As `observe_timestamps` of a batch whose greatest time is this; only if `takes_greatest`."""
+        """As `observe_timestamps` of a batch whose greatest time is this.
+
+        Only if `takes_greatest`, and the partition is not behind.
+        """
         policy = cast(GreatestTimePolicy, self.policies[partition])
-        self._raise(partition, policy.report_greatest(greatest, now_us))
+        self._now_us = self.rows_us[partition] = now_us
+        clock_us = self._waited_us[partition] if self._waits[partition] else now_us
+        self._raise(partition, policy.report_greatest(greatest, clock_us))
         lowest = self._lowest()
         if lowest is None or lowest <= self.last:
             return ()
@@ -198,15 +188,19 @@ class SourceEventTime:
 
     def observe_empty(self, partition: int, polled_us: int, now_us: int) -> tuple[Watermark | Signal, ...]:
         """The partition gave a sound empty answer, when the polled clock stood at `polled_us`."""
-        self._raise(partition, self.policies[partition].current(now_us))
+        self._now_us = now_us
+        # The part of the polled time that lies between two polls of this very partition, and no more than a gap's
+        # worth: one empty answer after a long time without being polled proves nothing.
+        waited_us = min(polled_us - self._polled_us[partition], POLL_GAP_US_MAX)
+        self._polled_us[partition] = polled_us
+        self._waited_us[partition] += waited_us
+        clock_us = self._waited_us[partition] if self._waits[partition] else now_us
+        self._raise(partition, self.policies[partition].current(clock_us))
         if self._idle_timeout_us and not self.idle[partition]:
-            # The part of the polled time that lies between two polls of this very partition, and no more than a
-            # gap's worth:
-            # one empty answer after a long time without being polled proves nothing.
-            self._silent_us[partition] += min(polled_us - self._polled_us[partition], POLL_GAP_US_MAX)
+            self._silent_us[partition] += waited_us
             if self._silent_us[partition] >= self._idle_timeout_us:
                 self.idle[partition] = True
-        self._polled_us[partition] = polled_us
+                return self._leap()
         return self._leave()
 
     def observe_finished(self, partition: int) -> tuple[Watermark | Signal, ...]:
@@ -218,14 +212,28 @@ class SourceEventTime:
     def restore(self, partition: int, watermark: int, idle: bool, finished: bool) -> None:
         """Take back what a snapshot held of a partition. Before `start`."""
         self._raise(partition, watermark)
+        restore_policy = getattr(self.policies[partition], "restore", None)
+        if restore_policy is not None:
+            restore_policy(watermark)
         self.idle[partition] = idle and self._idle_timeout_us > 0
         if finished and not self.finished[partition]:
             self._order.remove((self.watermarks[partition], partition))
             self.finished[partition] = True
 
+    def idle_in_us(self, partition: int) -> int | None:
+        """Polled time after which the partition will be idle if it stays silent; None: never, or it is idle."""
+        if not self._idle_timeout_us or self.idle[partition]:
+            return None
+        return self._idle_timeout_us - self._silent_us[partition]
+
+    def silent_us(self, partition: int) -> int:
+        """Polled time since the last row of a partition that may turn idle."""
+        return self._silent_us[partition]
+
     def _raise(self, partition: int, watermark: int) -> None:
         old = self.watermarks[partition]
         if watermark > old:
+            self.raised_us[partition] = self._now_us
             self.watermarks[partition] = watermark
             order = self._order
             if len(order) == 1:
@@ -233,6 +241,19 @@ class SourceEventTime:
                 return
             del order[bisect_left(order, (old, partition))]
             insort(order, (watermark, partition))
+
+    def _count_overtaken(self, partition: int, timestamps: npt.NDArray[np.int64]) -> None:
+        """Count the rows that come behind the watermark that this source has sent."""
+        late = timestamps[timestamps < self.last]
+        if not len(late):
+            return
+        counts = self.overtaken.setdefault(partition, Overtaken(first_us=self._now_us))
+        counts.rows += len(late)
+        counts.last_us = self._now_us
+        counts.most_us = max(counts.most_us, self.last - int(late.min()))
+        leap = self.idle_leap
+        if leap is not None and leap.all_idle:
+            counts.rows_by_all_idle += int(np.count_nonzero((late >= leap.from_us) & (late < leap.to_us)))
 
     def _lowest(self) -> int | None:
         """Lowest watermark of an active, unfinished partition; None if there is none."""
@@ -249,10 +270,29 @@ class SourceEventTime:
         if not self._order or self.sent_idle:
             return ()
         self.sent_idle = True
-        return (*self._advance(max(self.watermarks)), IDLE)
+        return (*self._send(max(self.watermarks)), IDLE)
+
+    def _leap(self) -> tuple[Watermark | Signal, ...]:
+        """What leaves now that a partition has turned idle."""
+        before, earlier = self.last, self.idle_leap
+        left = self._leave()
+        if left:
+            # Those that fell silent together turn idle one after the other: that is one leap.
+            together = earlier is not None and self._now_us - earlier.at_us <= POLL_GAP_US_MAX
+            start = earlier.from_us if earlier is not None and together else before
+            if start < self.last:
+                self.idle_leap = IdleLeap(self._now_us, start, self.last, self.sent_idle)
+        return left
 
     def _advance(self, watermark: int) -> tuple[Watermark | Signal, ...]:
-        """The one place where a watermark leaves, or is held back: throttling belongs here."""
+        """Send a watermark, or what the throttle lets through of it."""
+        if watermark <= self.last:
+            return ()
+        throttled = self._throttle.throttle(watermark)
+        return () if throttled is None else self._send(throttled)
+
+    def _send(self, watermark: int) -> tuple[Watermark | Signal, ...]:
+        """The one place where a watermark leaves."""
         if watermark <= self.last:
             return ()
         self.last = watermark

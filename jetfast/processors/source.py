@@ -9,11 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.core.batch import Batch
-from jetfast.core.event_time import IDLE_TIMEOUT_US, PolledClock, SourceEventTime, WatermarkPolicyFactory
+from jetfast.core.event_time import IDLE_TIMEOUT_US, PolledClock, SourceEventTime
 from jetfast.core.items import Emit, Output
 from jetfast.core.processor import BROADCAST, ProcessorContext, SourceProcessor, StateBatch
 from jetfast.core.readable import rows_as_json
 from jetfast.core.source import REJECTED_SCHEMA, ChecksEventTime, PartitionReader, Position, Rows, Source
+from jetfast.core.throttling import NoThrottling, WatermarkThrottleFactory
+from jetfast.core.watermark_policies import WatermarkPolicyFactory
 from jetfast.errors import JetfastError, JobDefinitionError, JobFailedError
 from jetfast.kernels.event_times import time_range
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
@@ -49,6 +51,7 @@ class ReadSource:
     policy : makes the watermark policy of each source partition; needed if and only if there is an event time
     idle_timeout_us : polled time after which a silent partition is idle, microseconds; 0: never
     batch_rows : rows of a batch at most
+    throttle : makes the throttle of each processor: which watermarks leave
     frame_us : slide of the finest window downstream, microseconds: a batch of more than CUT_ROWS rows is cut where it
         would span more than CUT_FRAMES of them, so that watermarks keep up with time in sparse data. None: no window
     """
@@ -59,6 +62,7 @@ class ReadSource:
     idle_timeout_us: int = IDLE_TIMEOUT_US
     batch_rows: int = BATCH_ROWS_MAX
     frame_us: int | None = None
+    throttle: WatermarkThrottleFactory = NoThrottling
 
     def __post_init__(self) -> None:
         if (self.event_time_column is None) != (self.policy is None):
@@ -111,6 +115,7 @@ class SourceReader(SourceProcessor):
                 count,
                 bounded=self.source.bounded,
                 idle_timeout_us=self.settings.idle_timeout_us,
+                throttle=self.settings.throttle,
             )
         context.counters.setdefault("rows_read", 0)
         context.counters.setdefault("rejected_rows", 0)
@@ -268,7 +273,7 @@ class SourceReader(SourceProcessor):
         if event_time is None:
             output.append(self._with_origin(partition, batch, rows))
             return True
-        if not event_time.takes_greatest:
+        if not event_time.takes_greatest or event_time.is_behind(partition):
             return False
         times = time_range(batch, self.time_column)
         if times is None:

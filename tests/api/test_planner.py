@@ -10,6 +10,7 @@ import jetfast as jf
 from jetfast import col
 from jetfast.core.dag import Dag, Edge
 from jetfast.core.routing import ALL_TO_ONE, ISOLATED, partitioned
+from jetfast.errors import JobDefinitionError
 
 SCHEMA = pa.schema(
     [("k", pa.string()), ("t", pa.timestamp("us")), ("v", pa.int64()), ("w", pa.float64()), ("unused", pa.string())]
@@ -81,6 +82,34 @@ def test_a_source_knows_the_finest_window_that_its_rows_come_to() -> None:
     vertices = pipeline.plan().vertices
     frames = {name: vertices[name].supplier.frame_us for name in ("one", "two", "three")}
     assert frames == {"one": 60_000_000, "two": 5_000_000, "three": None}
+
+
+def test_a_source_sends_watermarks_by_the_coarsest_frame_that_the_windows_downstream_of_it_can_bear() -> None:
+    pipeline = jf.Pipeline()
+    one, two, three, four = (timed(pipeline, name) for name in ("one", "two", "three", "four"))
+    both = one.union(two).where(col("v") > 0, name="kept")
+    both.group_by("k").window(jf.sliding("1h", "6m")).agg(n=jf.count(), name="six").collect("a")
+    two.group_by("k").window(jf.tumbling("4m", offset="1s")).agg(n=jf.count(), name="four minutes").collect("b")
+    three.collect("c")
+    four.group_by("k").window(jf.tumbling("4m", offset="1s")).agg(n=jf.count(), name="alone").collect("d")
+    vertices = pipeline.plan().vertices
+    throttles = {name: vertices[name].supplier.throttle for name in ("one", "two", "three", "four")}
+    assert throttles == {
+        "one": jf.watermarks.emit_by_frame(jf.tumbling("6m")),
+        "two": jf.watermarks.emit_by_frame(jf.tumbling("1s")),
+        "three": jf.watermarks.no_throttling(),
+        "four": jf.watermarks.emit_by_frame(jf.tumbling("4m", offset="1s")),
+    }
+
+
+def test_a_throttle_of_the_user_is_taken_as_it_is() -> None:
+    pipeline = jf.Pipeline()
+    throttle = jf.watermarks.emit_by_min_step("1s")
+    rows = pipeline.read(jf.memory(schema=SCHEMA), name="rows").with_event_time("t", throttle=throttle)
+    counts(rows).collect()
+    assert pipeline.plan().vertices["rows"].supplier.throttle == throttle
+    with pytest.raises(JobDefinitionError, match="throttle must be one of jf.watermarks"):
+        pipeline.read(jf.memory(schema=SCHEMA), name="more").with_event_time("t", throttle="1s")
 
 
 def test_a_source_whose_rejected_rows_are_wanted_reads_whole_rows() -> None:

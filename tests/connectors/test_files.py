@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import jetfast as jf
 from jetfast.connectors import text_records
 from jetfast.connectors.files import Files, files
-from jetfast.core.event_time import FixedLag
+from jetfast.core.watermark_policies import FixedLag
 from jetfast.errors import JobDefinitionError
 from jetfast.processors.sink import WriteSink
 from jetfast.processors.source import ReadSource

@@ -1,13 +1,20 @@
 """Event time at a source: each rule of SEMANTICS 1.1, 1.2 and 1.4 by name."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetfast.core.event_time import FixedLag, PolledClock, SourceEventTime, fixed_lag
+from jetfast.core.event_time import PolledClock, SourceEventTime
 from jetfast.core.items import ACTIVE, IDLE, Watermark
-from jetfast.errors import DurationError
+from jetfast.core.throttling import EmitByFrame, EmitByMinStep, WatermarkThrottleFactory
+from jetfast.core.watermark_policies import (
+    FixedLag,
+    LimitingLagAndDelay,
+    LimitingLagAndLull,
+    RealTimeLag,
+    WatermarkPolicyFactory,
+)
+from jetfast.core.windows import Window
 from jetfast.types import MAX_TIME, MIN_TIME
 
 TIMEOUT_US = 5_000_000
@@ -19,17 +26,18 @@ class World:
     def __init__(self, partitions: int, lag_us: int = 0, bounded: bool = False, timeout_us: int = TIMEOUT_US) -> None:
         self.event_time = SourceEventTime(FixedLag(lag_us), partitions, bounded=bounded, idle_timeout_us=timeout_us)
         self.polled_us = 0
+        self.now_us = 0
         self.left = list(self.event_time.start())
 
     def rows(self, partition: int, *times: int) -> list[object]:
         before = self.event_time.observe_rows(partition, self.polled_us)
-        after = self.event_time.observe_timestamps(partition, np.array(times, np.int64), 0)
+        after = self.event_time.observe_timestamps(partition, np.array(times, np.int64), self.now_us)
         self.left += [*before, *after]
         return [*before, "rows", *after]
 
     def empty(self, partition: int, polled_us: int = 0) -> list[object]:
         self.polled_us += polled_us
-        left = list(self.event_time.observe_empty(partition, self.polled_us, 0))
+        left = list(self.event_time.observe_empty(partition, self.polled_us, self.now_us))
         self.left += left
         return left
 
@@ -43,33 +51,6 @@ class World:
         left = list(self.event_time.observe_finished(partition))
         self.left += left
         return left
-
-
-def test_a_watermark_stays_the_lag_behind_the_greatest_time() -> None:
-    policy = FixedLag(10)()
-    assert policy.report(np.array([100, 50]), 0) == 90
-    assert policy.report(np.array([95]), 0) == 90
-    assert policy.current(0) == 90
-
-
-def test_a_watermark_saturates_at_the_least_time() -> None:
-    assert FixedLag(10)().report(np.array([MIN_TIME + 3]), 0) == MIN_TIME
-    assert FixedLag(MAX_TIME)().report(np.array([MIN_TIME]), 0) == MIN_TIME
-
-
-def test_a_negative_lag_is_refused() -> None:
-    with pytest.raises(DurationError, match="lag must not be negative"):
-        fixed_lag("-1s")
-
-
-@given(st.lists(st.lists(st.integers(-1000, 1000), min_size=1), max_size=8), st.integers(0, 300))
-@settings(deadline=None, max_examples=100)
-def test_a_policy_after_a_batch_is_as_after_its_rows_one_by_one(batches: list[list[int]], lag_us: int) -> None:
-    whole, single = FixedLag(lag_us)(), FixedLag(lag_us)()
-    for batch in batches:
-        for time in batch:
-            single.report(np.array([time]), 0)
-        assert whole.report(np.array(batch), 0) == single.current(0)
 
 
 def test_a_watermark_follows_its_batch() -> None:
@@ -255,6 +236,130 @@ def test_partitions_restored_as_idle_stay_idle() -> None:
     event_time.restore(0, 10, True, False)
     assert event_time.start() == (Watermark(10), IDLE)
     assert event_time.observe_rows(0, 0) == (ACTIVE,)
+
+
+def source_event_time(
+    policy: WatermarkPolicyFactory, partitions: int = 1, throttle: WatermarkThrottleFactory | None = None
+) -> SourceEventTime:
+    options = {} if throttle is None else {"throttle": throttle}
+    event_time = SourceEventTime(policy, partitions, bounded=False, idle_timeout_us=TIMEOUT_US, **options)
+    assert event_time.start() == ()
+    return event_time
+
+
+def rows(event_time: SourceEventTime, partition: int, *times: int, now_us: int = 0) -> list[object]:
+    before = event_time.observe_rows(partition, 0)
+    return [*before, *event_time.observe_timestamps(partition, np.array(times, np.int64), now_us)]
+
+
+def test_emit_by_frame_sends_the_boundary_when_the_minimum_enters_a_frame() -> None:
+    event_time = source_event_time(FixedLag(0), 2, EmitByFrame(Window(10, 10)))
+    assert rows(event_time, 0, 35) == []
+    assert rows(event_time, 1, 27) == [Watermark(20)]
+    assert rows(event_time, 1, 29) == []
+    assert rows(event_time, 1, 38) == [Watermark(30)]
+
+
+def test_a_throttle_does_not_hold_back_the_watermark_that_goes_ahead_of_idle() -> None:
+    for throttle, next_sent in ((EmitByFrame(Window(10, 10)), 30), (EmitByMinStep(10), 30)):
+        event_time = source_event_time(FixedLag(0), 1, throttle)
+        rows(event_time, 0, 20)
+        assert rows(event_time, 0, 27) == []
+        event_time.observe_empty(0, 0, 0)
+        left = [item for second in range(1, 10) for item in event_time.observe_empty(0, second * 1_000_000, 0)]
+        assert left == [Watermark(27), IDLE]
+        assert rows(event_time, 0, 30) == [ACTIVE, Watermark(next_sent)]
+
+
+def test_a_throttle_does_not_hold_back_the_restored_watermark() -> None:
+    event_time = SourceEventTime(FixedLag(0), 1, bounded=True, throttle=EmitByFrame(Window(10, 10)))
+    event_time.restore(0, 27, False, False)
+    assert event_time.start() == (Watermark(27),)
+    assert rows(event_time, 0, 29) == []
+    assert rows(event_time, 0, 31) == [Watermark(30)]
+
+
+def test_a_watermark_that_the_clock_moves_is_capped_at_the_greatest_time_of_its_batch() -> None:
+    event_time = source_event_time(RealTimeLag(0))
+    assert rows(event_time, 0, 5, 3, now_us=1000) == [Watermark(5)]
+    assert event_time.observe_empty(0, 0, 1000) == (Watermark(1000),)
+    assert rows(event_time, 0, 2000, now_us=1500) == [Watermark(1500)]
+
+
+def test_a_delay_is_measured_by_the_wall_clock() -> None:
+    event_time = source_event_time(LimitingLagAndDelay(100, 160))
+    assert rows(event_time, 0, 50, now_us=0) == [Watermark(-50)]
+    assert event_time.observe_empty(0, 0, 170) == (Watermark(50),)
+
+
+def test_a_lull_is_measured_in_polled_time_of_its_own_partition() -> None:
+    second = 1_000_000
+    event_time = source_event_time(LimitingLagAndLull(0, second), 2)
+    rows(event_time, 1, 10**12)
+    rows(event_time, 0, 7)
+    # An hour of wall time, and of polls that gave rows of the other partition, is no lull of this one.
+    for minute in range(60):
+        event_time.observe_rows(1, minute * 60 * second)
+    assert event_time.observe_empty(0, 3600 * second, 3600 * second) == ()
+    assert event_time.observe_empty(0, 3601 * second, 3600 * second) == (Watermark(7 + second),)
+
+
+def test_a_lull_goes_on_after_a_restore() -> None:
+    event_time = SourceEventTime(LimitingLagAndLull(0, 0), 1, bounded=False)
+    event_time.restore(0, 30, False, False)
+    assert event_time.start() == (Watermark(30),)
+    assert event_time.observe_empty(0, 10, 0) == ()
+    assert event_time.observe_empty(0, 15, 0) == (Watermark(35),)
+
+
+def test_a_policy_of_ones_own_needs_two_methods() -> None:
+    class EveryHundredth:
+        def __init__(self) -> None:
+            self.rows = 0
+
+        def report(self, timestamps: np.ndarray, now_us: int) -> int:
+            self.rows += len(timestamps)
+            return self.current(now_us)
+
+        def current(self, now_us: int) -> int:
+            return self.rows // 100
+
+    event_time = source_event_time(EveryHundredth)
+    assert rows(event_time, 0, *range(50)) == [Watermark(0)]
+    assert rows(event_time, 0, *range(200)) == [Watermark(2)]
+
+
+def test_rows_that_came_behind_their_source_are_counted_with_the_reason() -> None:
+    world = World(2)
+    world.rows(0, 10)
+    world.rows(1, 60)
+    world.silence(0, seconds=6)  # partition 0 is idle: the watermark goes on to 60
+    world.rows(1, 70)
+    world.now_us = 10_000_000
+    world.silence(1, seconds=6)  # now all are: no leap, 70 was reached already
+    leap = world.event_time.idle_leap
+    assert leap is not None
+    assert (leap.from_us, leap.to_us, leap.all_idle) == (10, 60, False)
+    world.rows(0, 20, 69, 71)
+    (overtaken,) = world.event_time.overtaken.values()
+    assert (overtaken.rows, overtaken.rows_by_all_idle, overtaken.most_us) == (2, 0, 50)
+
+
+def test_rows_that_became_late_because_all_partitions_were_idle_are_counted() -> None:
+    world = World(2)
+    world.rows(0, 10)
+    world.rows(1, 60)
+    for second in range(6):  # both fall silent at once
+        world.polled_us = second * 1_000_000
+        for partition in (0, 1):
+            world.left += world.event_time.observe_empty(partition, world.polled_us, 5_000)
+    assert world.left[-2:] == [Watermark(60), IDLE]
+    leap = world.event_time.idle_leap
+    assert leap is not None
+    assert (leap.at_us, leap.from_us, leap.to_us, leap.all_idle) == (5_000, 10, 60, True)
+    world.rows(0, 20, 59, 60, 5)
+    overtaken = world.event_time.overtaken[0]
+    assert (overtaken.rows, overtaken.rows_by_all_idle, overtaken.most_us) == (3, 2, 55)
 
 
 @given(

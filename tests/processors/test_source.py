@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from jetfast.connectors.memory import CRASH, EMPTY, memory
 from jetfast.core.batch import Batch
-from jetfast.core.event_time import FixedLag
 from jetfast.core.items import ACTIVE, IDLE, Emit, Watermark
 from jetfast.core.processor import ProcessorContext
+from jetfast.core.watermark_policies import FixedLag
 from jetfast.errors import JobDefinitionError, JobFailedError, RestartableError
 from jetfast.processors.source import REJECTED_PORT, ReadSource, SourceReader
 from jetfast.testing import OnPort, verify_processor
