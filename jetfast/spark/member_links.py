@@ -100,6 +100,8 @@ class _Incarnation:
     def __init__(self, registered: Registered, connection: Connection) -> None:
         self.registered = registered
         self.connection = connection
+        self.thread = threading.current_thread()
+        """Reads from the connection."""
         self.gone = threading.Event()
         self.lost: MemberLostError | None = None
         """Why it is gone, if it was not let go."""
@@ -158,6 +160,7 @@ class _SparkMember:
             incarnation = self.incarnation
         if self._cancel_timer is not None:
             self._cancel_timer.cancel()
+            self._cancel_timer.join(END_TIMEOUT_S)
         ended = False
         if incarnation is not None:
             if not incarnation.gone.is_set():
@@ -165,6 +168,7 @@ class _SparkMember:
                     incarnation.connection.send(messages.encode(Shutdown(execution_id=NO_EXECUTION)))
                     ended = incarnation.gone.wait(END_TIMEOUT_S)  # the member answers by closing
             incarnation.connection.close()
+            incarnation.thread.join(END_TIMEOUT_S)
         if self._job is None or not self._job.is_alive():
             return
         if not ended:  # it never came, it does not stop, or it was lost and Spark may be starting it again
