@@ -241,7 +241,12 @@ class Stage:
             raise JobDefinitionError(
                 "group_by needs at least one key; without keys write .window(...).agg(...) at once"
             )
-        return GroupedStage(self, tuple(self._named(key, "group_by") for key in keys))
+        named = tuple(self._named(key, "group_by") for key in keys)
+        names = [name for name, _ in named]
+        step_name = f"group_by({', '.join(names)})"
+        require_distinct(step_name, names)
+        checked_group_keys(step_name, named, self.schema)
+        return GroupedStage(self, named)
 
     def window(self, window: Window) -> WindowedStage:
         """Cut event time into windows (`jf.tumbling`, `jf.sliding`) over all rows together; follow with `.agg(...)`."""
@@ -517,20 +522,7 @@ def aggregate(
             )
     require_distinct(step_name, [*key_names, *aggregates])
 
-    key_fields, checked_keys = [], []
-    for key, expression in keys:
-        source = pure_column(expression)
-        if source is not None:
-            require_columns(step_name, [source], schema, "as key")
-            key_fields.append(schema.field(source).with_name(key))
-        else:
-            key_fields.append(pa.field(key, lower_for_step(expression, schema, step_name, key, "fail").data_type))
-        if source != key and key in schema.names:
-            raise JobDefinitionError(
-                f"step {step_name!r}: the computed key {key!r} has the name of a column; give it another .alias(...)"
-            )
-        checked_keys.append((key, None if source == key else expression))
-    check_keys(step_name, pa.schema(key_fields))
+    key_fields, checked_keys = checked_group_keys(step_name, keys, schema)
     checked = [check_aggregate(step_name, result, value, schema) for result, value in aggregates.items()]
     result_schema = window_result_schema(key_fields, schema.field(time), window, checked)
     missed_until = pa.field(MISSED_UNTIL, pa.timestamp("us"))
@@ -549,6 +541,28 @@ def aggregate(
     )
     stage.pipeline._add(step)
     return AggregateStage(Output(step))
+
+
+def checked_group_keys(
+    step: str, keys: tuple[tuple[str, Expression], ...], schema: pa.Schema
+) -> tuple[list[pa.Field], list[tuple[str, Expression | None]]]:
+    """Check the keys of a group against the schema; return their fields, and each with its expression if it has one."""
+    fields: list[pa.Field] = []
+    computed: list[tuple[str, Expression | None]] = []
+    for key, expression in keys:
+        source = pure_column(expression)
+        if source is not None:
+            require_columns(step, [source], schema, "as key")
+            fields.append(schema.field(source).with_name(key))
+        else:
+            fields.append(pa.field(key, lower_for_step(expression, schema, step, key, "fail").data_type))
+        if source != key and key in schema.names:
+            raise JobDefinitionError(
+                f"step {step!r}: the computed key {key!r} has the name of a column; give it another .alias(...)"
+            )
+        computed.append((key, None if source == key else expression))
+    check_keys(step, pa.schema(fields))
+    return fields, computed
 
 
 def check_aggregate(step: str, name: str, value: Aggregate, schema: pa.Schema) -> tuple[WindowedAggregate, pa.DataType]:
