@@ -24,10 +24,14 @@ rows.write(jf.collect())
 job = SparkCluster(session, members=2).submit(pipeline, progress=False)
 while job.metrics["rows_written"] < 10:
     threading.Event().wait(0.01)
-print(*(member["pid"] for member in job.metrics["members"]), flush=True)
 try:
+    print(*(member["pid"] for member in job.metrics["members"]), flush=True)  # the signal may come at once
     job.wait()
 except KeyboardInterrupt:
+    try:
+        job.wait()
+    except jf.errors.JetfastError:
+        pass
     print(job.status.value, *(t.name for t in threading.enumerate() if t.name.startswith("jetfast")), flush=True)
     session.stop()
     raise
