@@ -2,15 +2,21 @@
 
     python -m benchmarks.compare [--goal N ...] [--peer NAME] [--quick] [--json]
 
-Exit 0: all gates hold; 1: one missed; 2: answers differ. CPU time decides; everything runs on one thread.
+Exit 0: all gates hold; 1: one missed; 2: answers differ; 64: wrong arguments; 70: a goal could not be run.
+CPU time decides except in goal 9; peers run on one thread.
 """
 
 import argparse
-import importlib.metadata
+import contextlib
+import gc
 import json
 import os
-import platform
 import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import NoReturn
 
 # Before the peers are imported: they read these once.
 os.environ["POLARS_MAX_THREADS"] = "1"
@@ -18,74 +24,69 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import pyarrow as pa
 
-from benchmarks.goals import GOALS, Entry, Options, as_dict
-from jetfast import __version__
+from benchmarks.goals import GOALS, PEERS
+from benchmarks.goals.options import QUICK, Options
+from benchmarks.report import Entry, machine, print_table
+
+HELD, MISSED, DIFFER, USAGE, BROKEN = 0, 1, 2, 64, 70
 
 
-def machine() -> dict[str, object]:
-    """Where this ran, and with what."""
-    model = platform.processor()
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo") as file:
-            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
-    names = ["pyarrow", "numpy", "polars", "duckdb"]
-    return {
-        "cpu": model,
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "versions": {"jetfast": __version__} | {name: importlib.metadata.version(name) for name in names},
-    }
+class Parser(argparse.ArgumentParser):
+    """argparse ends with 2, which here means that answers differ."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"{self.prog}: {message}\n")
 
 
-def print_table(entries: list[Entry]) -> None:
-    """For people."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="jetfast beside its peers (CPU time, higher is better)", title_justify="left")
-    for name in ("goal", "what", "case", "peer"):
-        table.add_column(name)
-    for name in ("ratio", "gate", "stretch", "jetfast", "peer", "M rows/s"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    for found in entries:
-        verdict = "[red]answers differ" if not found.answers_equal else "" if found.passed else "[red]missed"
-        if not verdict and found.gate is not None:
-            verdict = "[green]stretch" if found.stretch is not None and found.value >= found.stretch else "[green]gate"
-        table.add_row(
-            str(found.goal or ""), found.name, found.case, found.peer, f"{found.value:.2f}x",
-            f"{found.gate}x" if found.gate else "", f"{found.stretch}x" if found.stretch else "",
-            f"{found.cpu_s:.3f} s", f"{found.peer_cpu_s:.3f} s", f"{found.rows / found.cpu_s / 1e6:.0f}", verdict,
-        )  # fmt: skip
-    console = Console()
-    console.width = max(console.width, 160)  # a narrow terminal wraps lines; a cut cell would say nothing
-    console.print(table)
+def exit_code(entries: Sequence[Entry]) -> int:
+    """A wrong answer outweighs a missed gate."""
+    if not all(found.answers_equal for found in entries):
+        return DIFFER
+    return HELD if all(found.passed for found in entries) else MISSED
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__.splitlines()[0])
+def run(goals: Sequence[int], options: Options) -> list[Entry]:
+    """Run the goals in turn; progress goes to stderr, and so does whatever else is printed on the way."""
+    entries: list[Entry] = []
+    gc.collect()
+    gc.freeze()  # every turn collects first: not what was imported
+    with contextlib.redirect_stdout(sys.stderr):
+        for goal in goals:
+            started = time.perf_counter()
+            print(f"goal {goal}", file=sys.stderr, flush=True)
+            for found in GOALS[goal](options):
+                entries.append(found)
+                note = "" if found.passed else ", missed"
+                note += "" if found.answers_equal else ", ANSWERS DIFFER"
+                gate = "" if found.gate is None else f" (gate {found.gate:g}{note})"
+                print(f"  {found.name}: {found.value:.2f}{gate}", file=sys.stderr, flush=True)
+            print(f"  {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    return entries
+
+
+def main(arguments: Sequence[str] | None = None, options: Options | None = None) -> int:
+    """Return the exit code. `options`: other sizes than those of the command line, for tests."""
+    parser = Parser(prog="python -m benchmarks.compare", description=__doc__.splitlines()[0])
     parser.add_argument("--goal", type=int, nargs="+", choices=sorted(GOALS), help="only these goals")
-    parser.add_argument("--peer", help="only this peer: polars, polars-batch, duckdb, pyarrow, numpy")
-    parser.add_argument("--quick", action="store_true", help="fewer rows and repeats")
+    parser.add_argument("--peer", choices=PEERS, help="only this peer")
+    parser.add_argument("--quick", action="store_true", help="fewer rows and turns: under three minutes")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    arguments = parser.parse_args()
+    parsed = parser.parse_args(arguments)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    options = Options(quick=arguments.quick, peer=arguments.peer)
-    entries: list[Entry] = []
-    for goal in arguments.goal or sorted(GOALS):
-        if not arguments.json:
-            print(f"goal {goal} ...", file=sys.stderr, flush=True)
-        entries.extend(GOALS[goal](options))
-    if arguments.json:
-        print(
-            json.dumps({"machine": machine(), "quick": options.quick, "goals": [as_dict(found) for found in entries]})
-        )
+    options = replace(options or (QUICK if parsed.quick else Options()), peer=parsed.peer)
+    try:
+        entries = run(parsed.goal or sorted(GOALS), options)
+    except Exception:
+        traceback.print_exc()
+        return BROKEN
+    if parsed.json:
+        report = {"machine": machine(), "quick": parsed.quick, "goals": [asdict(found) for found in entries]}
+        print(json.dumps(report))
     else:
         print_table(entries)
-    if not all(found.answers_equal for found in entries):
-        return 2
-    return 0 if all(found.passed for found in entries) else 1
+    return exit_code(entries)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Measures two pieces of work side by side: interleaved, CPU time, best of equal repeats."""
+"""Measures works side by side: interleaved, best of equal repeats, each peer in the fastest of its forms."""
 
 import gc
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -12,6 +14,12 @@ class Cost:
 
     cpu_s: float
     wall_s: float
+
+
+Work = Callable[[], Cost]
+"""One turn. What it needs is set up before its clocks start."""
+
+Clock = Literal["cpu_s", "wall_s"]
 
 
 def measure(work: Callable[[], object]) -> Cost:
@@ -24,18 +32,36 @@ def measure(work: Callable[[], object]) -> Cost:
     return cost
 
 
-def best(costs: list[Cost]) -> Cost:
-    """The run with the least CPU time: what disturbs a run only ever adds to it."""
-    return min(costs, key=lambda cost: cost.cpu_s)
+def timed(work: Callable[[], object]) -> Work:
+    """Turn a call into a turn: nothing to set up."""
+    return lambda: measure(work)
 
 
-def side_by_side(ours: Callable[[], Cost], peers: dict[str, Callable[[], Cost]], repeats: int) -> dict[str, Cost]:
-    """Run ours and every peer in turn, `repeats` times, after one unmeasured turn each. Keys: "jetfast" and peers."""
-    works = {"jetfast": ours, **peers}
-    for work in works.values():
-        work()
+def side_by_side(
+    ours: Work, peers: Mapping[str, Mapping[str, Work]], repeats: int, clock: Clock = "cpu_s"
+) -> dict[str, Cost]:
+    """Return the best turn of "jetfast" and of every peer.
+
+    Parameters
+    ----------
+    peers : name -> form -> work. Every form has one turn that only decides which form goes on
+    repeats : turns of ours and of every peer that count, interleaved, after one that does not
+    clock : which seconds decide; the turn with the least is the best, since what disturbs a turn only adds to it
+    """
+
+    def seconds(cost: Cost) -> float:
+        return getattr(cost, clock)
+
+    ours()
+    works: dict[str, Work] = {"jetfast": ours}
+    for name, forms in peers.items():
+        trials = {form: seconds(work()) for form, work in forms.items()}
+        form = min(trials, key=trials.__getitem__)
+        works[name] = forms[form]
+        if len(forms) > 1:
+            print(f"    {name}: {form} is its fastest form", file=sys.stderr)
     costs: dict[str, list[Cost]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
             costs[name].append(work())
-    return {name: best(found) for name, found in costs.items()}
+    return {name: min(found, key=seconds) for name, found in costs.items()}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 import jetfast as jf
+from jetfast.connectors.memory import MemorySource
 from jetfast.core.batch import Batch
 from jetfast.core.processor import ProcessorContext
 
@@ -36,10 +37,10 @@ class CountingSink:
         """Nothing to undo."""
 
 
-def sliding_pipeline(batches: Sequence[pa.RecordBatch], sink: object, lag: str = "50ms") -> jf.Pipeline:
+def sliding_pipeline(rows: Sequence[pa.RecordBatch] | MemorySource, sink: object, lag: str = "50ms") -> jf.Pipeline:
     """Rows in memory -> count and mean by key over 10 s, every 100 ms -> sink."""
     pipeline = jf.Pipeline("sliding")
-    events = pipeline.read(jf.memory(list(batches)), name="events")
+    events = pipeline.read(rows if isinstance(rows, MemorySource) else jf.memory(list(rows)), name="events")
     windows = (
         events.with_event_time("time", jf.watermarks.fixed_lag(lag))
         .group_by("key")

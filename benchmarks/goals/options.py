@@ -1,0 +1,38 @@
+"""How much work the goals do, and which peers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Rows and turns.
+
+    rows : measured in a turn, after the warm-up
+    expansion_rows, expansion_rows_many_keys : of goal 5, whose peer makes 100 of each
+    many_keys : the greatest number of keys
+    repeats, expansion_repeats : turns that count
+    partition_passes : over 2 M rows
+    warm_up : one window length of rows that does not count; tests leave it out
+    peer : only this one; None: all
+    """
+
+    rows: int = 8_000_000
+    expansion_rows: int = 1_000_000
+    expansion_rows_many_keys: int = 300_000
+    many_keys: int = 1_000_000
+    repeats: int = 5
+    expansion_repeats: int = 3
+    partition_passes: int = 12
+    warm_up: bool = True
+    peer: str | None = None
+
+    def chosen(self, peers: Mapping[str, T]) -> dict[str, T]:
+        """The peers that take part."""
+        return {name: peer for name, peer in peers.items() if self.peer in (None, name)}
+
+
+QUICK = Options(rows=4_000_000, repeats=3, expansion_repeats=2, partition_passes=4)
