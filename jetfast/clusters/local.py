@@ -3,12 +3,13 @@
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from jetfast.clusters.at_exit import stop_at_exit
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job
-from jetfast.control.member_agent import MemberAgent
+from jetfast.control.member_agent import MemberAgent, make_execution, wall_clock_us
 from jetfast.control.messages import NO_EXECUTION, CoordinatorMessage, Registered, Shutdown
 from jetfast.control.runner import ExecutionSettings, Runner, new_execution_id
 from jetfast.control.versions import running_versions
@@ -25,9 +26,15 @@ class LocalCluster:
     ----------
     members : engine instances that exchange rows through memory, as processes do through sockets
     workers : threads of each member; default: the cores of this process, shared out among the members
+    clock : what jobs take for the wall clock, microseconds since 1970; tests give a `jetfast.testing.VirtualClock`
     """
 
-    def __init__(self, members: int = 1, workers: int | None = None) -> None:
+    def __init__(
+        self, members: int = 1, workers: int | None = None, *, clock: Callable[[], int] = wall_clock_us
+    ) -> None:
+        if not callable(clock):
+            raise TypeError(f"clock must be a function that returns microseconds since 1970, got {clock!r}")
+        self.clock = clock
         self.members = at_least_one(members, "members")
         self.workers = max(1, cores() // self.members) if workers is None else at_least_one(workers, "workers")
 
@@ -76,7 +83,7 @@ class LocalCluster:
             )
         )
         network = MemoryNetwork(self.members, submission.memory_limit_bytes)
-        members = [_LocalMember(index, runner, network, submission.dag) for index in range(self.members)]
+        members = [_LocalMember(index, runner, network, submission.dag, self.clock) for index in range(self.members)]
         runner.release = lambda: _close(members)
         runner.start()
         stop_at_exit(runner)
@@ -91,13 +98,14 @@ class LocalCluster:
 class _LocalMember:
     """One member: the agent, its thread, and the coordinator's link to it. Lives as long as its job."""
 
-    def __init__(self, index: int, runner: Runner, network: MemoryNetwork, dag: Dag) -> None:
+    def __init__(self, index: int, runner: Runner, network: MemoryNetwork, dag: Dag, clock: Callable[[], int]) -> None:
         self._index = index
         self._runner = runner
         self._agent = MemberAgent(
             lambda prepare: network.transport(prepare.member),
             lambda message: runner.receive(index, message),
             load_dag=lambda _: dag,
+            execution_factory=partial(make_execution, now_us=clock),
         )
         self._thread = threading.Thread(target=self._run, name=f"jetfast-member-{index}", daemon=True)
 

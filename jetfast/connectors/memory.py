@@ -3,7 +3,8 @@
 import struct
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from jetfast.core.batch import Batch
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position, Rows
 from jetfast.errors import JobDefinitionError, RestartableError
-from jetfast.types import BATCH_ROWS_MAX
+from jetfast.types import BATCH_ROWS_MAX, Duration, positive_duration_us
 
 
 class ScriptItem(Enum):
@@ -30,10 +31,29 @@ class ScriptItem(Enum):
 CRASH = ScriptItem.CRASH
 EMPTY = ScriptItem.EMPTY
 
+SILENCE_STEP_US = 500_000
+"""A silence moves a virtual clock by so much each time a reader is asked: often enough for idle timeouts of seconds."""
+
+
+@dataclass(frozen=True)
+class Silence:
+    """An item of a script: empty answers for so long, by the clock of the job."""
+
+    duration_us: int
+
+
+def silence(duration: Duration) -> Silence:
+    """An item of a script: its partition gives empty answers for so long, by the clock of the job.
+
+    A `jetfast.testing.VirtualClock` is moved on by it; so nobody sleeps.
+    """
+    return Silence(positive_duration_us(duration, "silence"))
+
+
 _POSITION = struct.Struct("<qqq")  # item of the script, row in it, row in the partition
 _crashed: set[tuple[str, str, int]] = set()  # (source, partition, item) that have crashed in this process
 
-Script = tuple[pa.RecordBatch | ScriptItem, ...]
+Script = tuple[pa.RecordBatch | ScriptItem | Silence, ...]
 
 
 def memory(
@@ -50,8 +70,8 @@ def memory(
     Parameters
     ----------
     data : a Table, RecordBatch, pandas or polars DataFrame, anything with `__arrow_c_stream__` or
-        `__arrow_c_array__`, a dict of columns, or a list of these (each stays a batch of its own) in which CRASH and
-        EMPTY may stand
+        `__arrow_c_array__`, a dict of columns, or a list of these (each stays a batch of its own) in which CRASH,
+        EMPTY and silence("60s") may stand
     partitions : number of source partitions that `data` is divided into (runs of rows, in order); or, instead of
         `data`, the data of each source partition: a mapping by name, or a list (named "0", "1", ...)
     schema : columns and types to convert to; needed if there are no rows at all
@@ -79,7 +99,7 @@ def memory(
     found = schema.remove_metadata() if schema is not None else None
     for key, script in scripts.items():
         for index, item in enumerate(script):
-            if isinstance(item, ScriptItem):
+            if not isinstance(item, pa.RecordBatch):
                 continue
             if found is None:
                 found = item.schema
@@ -99,12 +119,21 @@ class MemorySource:
     cooperative = True
 
     def __init__(
-        self, name: str, schema: pa.Schema, scripts: dict[str, Script], bounded: bool, batch_rows: int, identity: str
+        self,
+        name: str,
+        schema: pa.Schema,
+        scripts: dict[str, Script],
+        bounded: bool,
+        batch_rows: int,
+        identity: str,
+        ends: bool | None = None,
     ) -> None:
         self.name = name
         self.schema = schema
         self.scripts = scripts
         self.bounded = bounded
+        self.ends = bounded if ends is None else ends
+        """Do partitions end with their script? One that ends, but is not said to be bounded, may turn idle before."""
         self.batch_rows = batch_rows
         self.identity = identity
         """Names this source in its copies, so that each CRASH happens once."""
@@ -130,31 +159,36 @@ class MemorySource:
     def total_rows(self) -> int:
         """Rows of all partitions, for progress."""
         return sum(
-            item.num_rows for script in self.scripts.values() for item in script if not isinstance(item, ScriptItem)
+            item.num_rows for script in self.scripts.values() for item in script if isinstance(item, pa.RecordBatch)
         )
 
     def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> "MemoryReader":
-        return MemoryReader(self, partition, position)
+        return MemoryReader(self, partition, position, context.now_us)
 
     def with_columns(self, names: Sequence[str]) -> Self:
         schema = pa.schema([self.schema.field(name) for name in names])
         scripts = {
-            key: tuple(item if isinstance(item, ScriptItem) else item.select(list(names)) for item in script)
+            key: tuple(item.select(list(names)) if isinstance(item, pa.RecordBatch) else item for item in script)
             for key, script in self.scripts.items()
         }
-        return type(self)(self.name, schema, scripts, self.bounded, self.batch_rows, self.identity)
+        return type(self)(self.name, schema, scripts, self.bounded, self.batch_rows, self.identity, self.ends)
 
 
 class MemoryReader:
     """Walks one script."""
 
-    def __init__(self, source: MemorySource, partition: str, position: Position | None) -> None:
+    def __init__(
+        self, source: MemorySource, partition: str, position: Position | None, now_us: Callable[[], int]
+    ) -> None:
         self.source = source
         self.partition = partition
         self.script = source.scripts[partition]
         self.batches = source.batches_of(partition)
         self.item, self.row, self.partition_row = _POSITION.unpack(position) if position is not None else (0, 0, 0)
         self.empty = Batch.empty(source.schema)
+        self.now_us = now_us
+        self.silent_since_us: int | None = None
+        self.seen_us: int | None = None  # the clock, when this reader last looked at it in a silence
 
     def read(self) -> Rows | None:
         while self.item < len(self.script):
@@ -170,11 +204,30 @@ class MemoryReader:
             elif item is EMPTY:
                 self.item += 1
                 return Rows(self.empty, self._position())
+            elif isinstance(item, Silence):
+                if self._is_silent(item):
+                    return Rows(self.empty, self._position())
+                self.item += 1
             elif item.num_rows == 0:
                 self.item += 1
             else:
                 return self._read_rows()
-        return None if self.source.bounded else Rows(self.empty, self._position())
+        return None if self.source.ends else Rows(self.empty, self._position())
+
+    def _is_silent(self, item: Silence) -> bool:
+        """Is the silence not over yet? A virtual clock that nobody has moved since the last look is moved on."""
+        now_us = self.now_us()
+        if self.silent_since_us is None:
+            self.silent_since_us = now_us
+        move_us = getattr(self.now_us, "advance_us", None)
+        left_us = self.silent_since_us + item.duration_us - now_us
+        if move_us is not None and now_us == self.seen_us and left_us > 0:
+            now_us = move_us(min(SILENCE_STEP_US, left_us))
+            left_us = self.silent_since_us + item.duration_us - now_us
+        self.seen_us = now_us
+        if left_us <= 0:
+            self.silent_since_us = self.seen_us = None
+        return left_us > 0
 
     def _read_rows(self) -> Rows:
         batch, first_row = self.batches[self.item], self.partition_row
@@ -197,9 +250,9 @@ class MemoryReader:
 def _script(label: str, data: Any, schema: pa.Schema | None) -> Script:
     """Return data as record batches without metadata, and script items."""
     pieces = data if isinstance(data, list | tuple) else [] if data is None else [data]
-    script: list[pa.RecordBatch | ScriptItem] = []
+    script: list[pa.RecordBatch | ScriptItem | Silence] = []
     for index, piece in enumerate(pieces):
-        if isinstance(piece, ScriptItem):
+        if isinstance(piece, ScriptItem | Silence):
             script.append(piece)
             continue
         if schema is None and isinstance(piece, pa.RecordBatch):  # as below, and many times as fast
@@ -221,7 +274,7 @@ def _engine_batches(partition: str, script: Script) -> list[Batch | None]:
     batches: list[Batch | None] = []
     first_row = 0
     for item in script:
-        if isinstance(item, ScriptItem):
+        if not isinstance(item, pa.RecordBatch):
             batches.append(None)
         else:
             batch = Batch.from_arrow(item)
@@ -257,7 +310,7 @@ def _divide(script: Script, count: int) -> dict[str, Script]:
     """Divide rows into `count` runs of nearly equal length; script items are refused, since nothing says where they
     go.
     """
-    batches = [item for item in script if not isinstance(item, ScriptItem)]
+    batches = [item for item in script if isinstance(item, pa.RecordBatch)]
     if len(batches) < len(script):
         raise JobDefinitionError("memory: CRASH and EMPTY need partitions= with the script of each, not a number")
     total = sum(batch.num_rows for batch in batches)

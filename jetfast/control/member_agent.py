@@ -70,7 +70,13 @@ def wall_clock_us() -> int:
     return time.time_ns() // 1000
 
 
-def make_execution(dag: Dag, prepare: Prepare, transport: Transport, deliver: Deliver) -> RunningExecution:
+def make_execution(
+    dag: Dag,
+    prepare: Prepare,
+    transport: Transport,
+    deliver: Deliver,
+    now_us: Callable[[], int] = wall_clock_us,
+) -> RunningExecution:
     """Make the engine's execution."""
     from jetfast.engine.execution import Execution
 
@@ -83,7 +89,7 @@ def make_execution(dag: Dag, prepare: Prepare, transport: Transport, deliver: De
         workers=prepare.workers,
         transport=transport,
         guarantee=prepare.guarantee,
-        now_us=wall_clock_us,
+        now_us=now_us,
         memory_limit=prepare.memory_limit_bytes,
         deliver=deliver,
         partition_count=prepare.partition_count,

@@ -1,6 +1,8 @@
-"""What tests of users' own processors, sources and sinks need."""
+"""What tests of users' own pipelines, processors, sources and sinks need."""
 
-from jetfast.connectors.memory import CRASH, EMPTY
+from jetfast.connectors.memory import CRASH, EMPTY, silence
+from jetfast.testing.scripted_source import scripted
 from jetfast.testing.verify_processor import OnEdge, OnPort, verify_processor
+from jetfast.testing.virtual_clock import VirtualClock
 
-__all__ = ["CRASH", "EMPTY", "OnEdge", "OnPort", "verify_processor"]
+__all__ = ["CRASH", "EMPTY", "OnEdge", "OnPort", "VirtualClock", "scripted", "silence", "verify_processor"]
