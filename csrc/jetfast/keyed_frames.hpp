@@ -415,16 +415,26 @@ class KeyedFrames {
     frame.entry_of_slot = std::vector<uint32_t>();
   }
 
+  // The key of a slot has one more frame. `frames_of_slot_` and `is_listed_` reach up to it (cover_slots).
+  void hold_key(uint32_t slot) { idle_keys_ -= frames_of_slot_[slot]++ == 0 && is_listed_[slot]; }
+
+  void drop_key(uint32_t slot) {
+    if (--frames_of_slot_[slot] > 0) return;
+    ++idle_keys_;
+    if (is_listed_[slot]) return;
+    is_listed_[slot] = 1;
+    idle_slots_.push_back(slot);
+  }
+
+  void cover_slots() {
+    if (frames_of_slot_.size() >= keys_.slot_limit()) return;
+    frames_of_slot_.resize(keys_.slot_limit(), 0);
+    is_listed_.resize(keys_.slot_limit(), 0);
+  }
+
   // A frame leaves the table: keys without another frame are idle, and may lose their slot at the next free_slots.
   void retire(std::unique_ptr<Frame> frame) {
-    for (uint32_t entry = 0; entry < frame->count; ++entry) {
-      const uint32_t slot = frame->slots[entry];
-      if (--frames_of_slot_[slot] > 0) continue;
-      ++idle_keys_;
-      if (is_listed_[slot]) continue;
-      is_listed_[slot] = 1;
-      idle_slots_.push_back(slot);
-    }
+    for (uint32_t entry = 0; entry < frame->count; ++entry) drop_key(frame->slots[entry]);
     clear(*frame);
     // As many spares as there are frames cover a change of pace; more would keep the memory of a peak.
     if (spare_frames_.size() <= frames_.size() + 2) spare_frames_.push_back(std::move(frame));
@@ -502,14 +512,8 @@ class KeyedFrames {
       if (frame.after[field]) fill_identity(fields_[field], frame.after[field].get(), old_count, frame.count);
     }
     if (counted) {
-      if (frames_of_slot_.size() < keys_.slot_limit()) {
-        frames_of_slot_.resize(keys_.slot_limit(), 0);
-        is_listed_.resize(keys_.slot_limit(), 0);
-      }
-      for (uint32_t entry = old_count; entry < frame.count; ++entry) {
-        const uint32_t slot = frame.slots[entry];
-        idle_keys_ -= frames_of_slot_[slot]++ == 0 && is_listed_[slot];
-      }
+      cover_slots();
+      for (uint32_t entry = old_count; entry < frame.count; ++entry) hold_key(frame.slots[entry]);
     }
   }
 
@@ -562,6 +566,11 @@ class KeyedFrames {
                     const std::vector<ColumnView>& sources, bool counted) {
     entries_.resize(static_cast<size_t>(count));
     enter(frame, slots, count, entries_.data(), counted);
+    add_fields(frame, rows, count, sources);
+  }
+
+  // Fields of rows that have their entries (entries_).
+  void add_fields(Frame& frame, const int32_t* rows, int64_t count, const std::vector<ColumnView>& sources) {
     for (size_t field = 0; field < fields_.size(); ++field) {
       const auto* source = static_cast<const uint8_t*>(sources[field].values);
       if (fields_[field].kind == FieldKind::nulls && !frame.states[field]) {

@@ -45,6 +45,11 @@ class KeyedResults : public KeyedFrames {
 
   int64_t watermark() const { return watermark_; }
 
+  // The bound that `save` goes with: no window of this partition with an end at or below it will be emitted again.
+  int64_t bound(int32_t partition) const {
+    return bounds_.empty() ? watermark_ : std::max(watermark_, bounds_[static_cast<size_t>(partition)]);
+  }
+
   void add_counters(int64_t more_rows, int64_t rejected, int64_t late, int64_t partly_late) {
     rows += more_rows;
     rejected_rows += rejected;
@@ -67,6 +72,22 @@ class KeyedResults : public KeyedFrames {
       uniform = uniform && view.kind == Kind::null;
     }
     jetfast::assign_partitions(hashes, row_count, partition_count_, row_partitions_.data());
+  }
+
+  // partition_of_slot_ of every key that is there, a part at a time so that the copies of keys stay small.
+  void assign_slot_partitions() {
+    partition_of_slot_.resize(keys_.slot_limit(), 0);
+    std::vector<uint32_t> slots;
+    for (uint32_t slot = 0; slot < frames_of_slot_.size(); ++slot) {
+      if (frames_of_slot_[slot] > 0) slots.push_back(slot);
+      if (slots.size() < 65536 && slot + 1 < frames_of_slot_.size()) continue;
+      const std::vector<Column> columns = keys_.keys_of(slots.data(), static_cast<int64_t>(slots.size()), arena_);
+      std::vector<ColumnView> views;
+      for (const Column& column : columns) views.push_back(column.view);
+      assign_row_partitions(views, static_cast<int64_t>(slots.size()));
+      for (size_t i = 0; i < slots.size(); ++i) partition_of_slot_[slots[i]] = row_partitions_[i];
+      slots.clear();
+    }
   }
 
   // ---- results
@@ -112,7 +133,8 @@ class KeyedResults : public KeyedFrames {
 
   int32_t partition_count_;
   int64_t watermark_ = kMinTime;
-  std::vector<int32_t> row_partitions_;
+  std::vector<int64_t> bounds_;  // restored, by partition; empty once W has passed them all
+  std::vector<int32_t> partition_of_slot_, row_partitions_;
 
  private:
   void write_aggregate(size_t index, ResultRows& out, const std::vector<const uint8_t*>& states, int64_t count) {

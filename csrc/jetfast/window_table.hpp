@@ -126,11 +126,6 @@ class WindowTable : public KeyedResults {
     return partial_rows(entries);
   }
 
-  // The bound that `save` goes with: no window of this partition with an end at or below it will be emitted again.
-  int64_t bound(int32_t partition) const {
-    return bounds_.empty() ? watermark_ : std::max(watermark_, bounds_[static_cast<size_t>(partition)]);
-  }
-
   void restore_bound(int32_t partition, int64_t bound) {
     if (bounds_.empty()) bounds_.assign(static_cast<size_t>(partition_count_), kMinTime);
     bounds_[static_cast<size_t>(partition)] = std::max(bounds_[static_cast<size_t>(partition)], bound);
@@ -162,24 +157,6 @@ class WindowTable : public KeyedResults {
   }
 
   bool is_running(int64_t frame) const { return frame <= emitted_; }
-
-  // ---- partitions
-
-  // partition_of_slot_ of every key that is there, a part at a time so that the copies of keys stay small.
-  void assign_slot_partitions() {
-    partition_of_slot_.resize(keys_.slot_limit(), 0);
-    std::vector<uint32_t> slots;
-    for (uint32_t slot = 0; slot < frames_of_slot_.size(); ++slot) {
-      if (frames_of_slot_[slot] > 0) slots.push_back(slot);
-      if (slots.size() < 65536 && slot + 1 < frames_of_slot_.size()) continue;
-      const std::vector<Column> columns = keys_.keys_of(slots.data(), static_cast<int64_t>(slots.size()), arena_);
-      std::vector<ColumnView> views;
-      for (const Column& column : columns) views.push_back(column.view);
-      assign_row_partitions(views, static_cast<int64_t>(slots.size()));
-      for (size_t i = 0; i < slots.size(); ++i) partition_of_slot_[slots[i]] = row_partitions_[i];
-      slots.clear();
-    }
-  }
 
   // ---- lateness
 
@@ -517,9 +494,7 @@ class WindowTable : public KeyedResults {
   int64_t window_end_ = kMinTime;
   uint32_t cursor_ = 0;
   int64_t first_accepted_ = 0;  // place of the first row of grouped_ that is not late
-  std::vector<int64_t> bounds_;  // restored, by partition; empty once W has passed them all
   int64_t greatest_bound_ = kMinTime;
-  std::vector<int32_t> partition_of_slot_;
   std::vector<std::vector<uint64_t>> merged_;
 };
 

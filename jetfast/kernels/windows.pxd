@@ -20,7 +20,7 @@ cdef class TableLayout:
     cdef vector[int] key_columns, value_columns
     cdef int time_column
 
-    cdef int set_partial_schema(self, const vector[Field]& fields) except -1
+    cdef int set_partial_schema(self, const vector[Field]& fields, tuple times=*) except -1
     cdef BatchColumns batch_columns(self, Batch batch) except *
     cdef str overflow_message(self, Overflow overflow, KeyIndex& keys)
     cdef PartialColumns partial_columns(self, Batch batch) except *

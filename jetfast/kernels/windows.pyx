@@ -189,11 +189,11 @@ cdef class TableLayout:
             raise ValueError(f"{what} there is no column {name!r}; the columns are {', '.join(self.schema.names)}")
         return index
 
-    cdef int set_partial_schema(self, const vector[Field]& fields) except -1:
+    cdef int set_partial_schema(self, const vector[Field]& fields, tuple times=("frame",)) except -1:
         cdef size_t position
         result = list(self.key_schema)
-        names = self.key_schema.names
-        result.append(pa.field(_unused_name("frame", names), pa.int64()))
+        for name in times:
+            result.append(pa.field(_unused_name(name, [taken.name for taken in result]), pa.int64()))
         for position in range(fields.size()):
             field = (<int>fields[position].kind, <int>fields[position].value_class, fields[position].width)
             if fields[position].column < 0:
