@@ -187,6 +187,7 @@ class MemberAgent:
         values = dict(current.execution.metrics())
         arenas = arena_statistics()
         values["arena_bytes"] = arenas["bytes_in_use"] + arenas["bytes_pooled"]
+        values["arena_allocations"] = arenas["allocations"]
         values.update(pid=os.getpid(), peak_rss_bytes=peak_rss_bytes())
         if current.transport is not None:
             values["peers"] = [peer._asdict() for peer in current.transport.statistics()]

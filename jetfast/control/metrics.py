@@ -12,6 +12,8 @@
     total_rows           that the sources will give, if known   (None: unknown)
     members              [{member, pid, host, rows_read, rows_received, bytes_sent, bytes_received, ...}]
     queued_bytes_peak    in queues of all members               arena_bytes          in use and pooled, all processes
+    python_share         of the workers' CPU time: outside of   arena_allocations    blocks from the system, ever: stands
+                         kernels / all; None: not measured yet                       still once a job has warmed up
 
 and whatever else `jetfast.engine.metrics` counts for a member, added up.
 """
@@ -21,7 +23,7 @@ from typing import Any, NamedTuple
 
 WATERMARK = "watermark_us"
 """A lowest value, not a total."""
-_PER_PROCESS = ("peak_rss_bytes", "arena_bytes")
+_PER_PROCESS = ("peak_rss_bytes", "arena_bytes", "arena_allocations")
 """Members that share a process report the same figure; it counts once."""
 _CROSSED = ("rows_sent", "rows_received", "bytes_sent", "bytes_received")
 _NO_FIGURES = {"pid", "peers", "job", "execution_id", "member"}
@@ -58,6 +60,8 @@ def merge_metrics(
     for name in _CROSSED:
         merged[name] = sum(member[name] for member in merged["members"])
     _add_totals(merged, reports)
+    cpu_ns = merged.get("sampled_cpu_ns", 0)
+    merged["python_share"] = 1 - merged["sampled_kernel_ns"] / cpu_ns if cpu_ns else None
     return merged
 
 

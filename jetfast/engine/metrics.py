@@ -11,6 +11,7 @@
          ... and ProcessorContext.counters, summed by name ("late_rows", ...)
      }},
      "peers": [{"peer", "rows_sent", "rows_received", "bytes_sent", "bytes_received": int}],
+     "sampled_cpu_ns", "sampled_kernel_ns": int,  CPU time of sampled rounds of all workers, and how much of it in kernels
      "queued_bytes": int, "queued_bytes_peak": int, "memory_limit": int | None}
 
 Counters are read while others write them: each is exact for its moment, they need not fit each other.
@@ -41,6 +42,8 @@ def execution_metrics(execution: "Execution") -> dict[str, Any]:
         "member": execution.member,
         "vertices": vertices,
         "peers": [dict(peer._asdict()) for peer in peers],
+        "sampled_cpu_ns": sum(worker.cpu_sampler.cpu_ns for worker in execution.workers),
+        "sampled_kernel_ns": sum(worker.cpu_sampler.kernel_ns for worker in execution.workers),
         "queued_bytes": 0 if budget is None else budget.used_bytes,
         "queued_bytes_peak": 0 if budget is None else budget.peak_bytes,
         "memory_limit": execution.memory_limit,

@@ -35,7 +35,10 @@ from jetfast.kernels._csrc.batch cimport Column, Rows, column_bytes, slice_rows
 from jetfast.kernels._csrc.column_view cimport ColumnView, Kind, Layout, TimeUnit
 from jetfast.kernels._csrc.framing cimport Message, OpaqueBytes, decode_rows, encode_rows
 from jetfast.kernels._csrc.gather cimport concatenate_columns, first_out_of_range, take_column
+from jetfast.kernels._csrc.kernel_clock cimport KernelClock
 from jetfast.kernels._csrc.timestamps cimport convert_to_microseconds, expand_validity, is_time_kind
+
+from jetfast.kernels.clocks cimport kernel_clock
 
 cnp.import_array()
 
@@ -330,9 +333,7 @@ cdef class Batch:
         cdef int64_t count = self.row_count - first if row_count is None else row_count
         if first < 0 or count < 0 or first > self.row_count or count > self.row_count - first:
             raise ValueError(f"rows [{first}, {first + count}) are not in a batch of {self.row_count} rows")
-        cdef Rows rows
-        with nogil:
-            rows = slice_rows(self.rows, first, count)
+        cdef Rows rows = slice_rows(self.rows, first, count)
         origin = self.origin
         return _derived(make_batch(self.schema, rows), None if origin is None else (origin[0], origin[1] + first))
 
@@ -350,7 +351,9 @@ cdef class Batch:
         cdef int64_t wrong
         cdef Rows result
         cdef size_t column
+        cdef KernelClock* clock = kernel_clock()
         with nogil:
+            clock.enter()
             wrong = first_out_of_range(pointer, count, self.row_count)
             if wrong < 0:
                 result.row_count = count
@@ -359,6 +362,7 @@ cdef class Batch:
                         result.columns.push_back(Column())
                     else:
                         result.columns.push_back(take_column(_arena[0], self.rows.columns[column], pointer, count))
+            clock.leave()
         if wrong >= 0:
             raise ValueError(f"row {index_view[wrong]} is not in a batch of {self.row_count} rows")
         for column in range(self.rows.columns.size()):
@@ -432,6 +436,7 @@ cdef class Batch:
         cdef int64_t[::1] times_view
         cdef uint8_t[::1] valid_view
         cdef int64_t overflow
+        cdef KernelClock* clock
         validity = None
         if view.null_count > 0:
             valid = np.empty(self.row_count, dtype=np.uint8)
@@ -447,8 +452,11 @@ cdef class Batch:
         times = np.empty(self.row_count, dtype=np.int64)
         if self.row_count > 0:
             times_view = times
+            clock = kernel_clock()
             with nogil:
+                clock.enter()
                 overflow = convert_to_microseconds(view[0], &times_view[0])
+                clock.leave()
             if overflow >= 0:
                 raise ValueError(f"row {overflow} of column {column!r} does not fit 64 bits of microseconds")
         times.setflags(write=False)
@@ -476,8 +484,11 @@ cdef class Batch:
                 opaque.push_back(bytes_of_column)
         cdef _EncodedBatch encoded = _EncodedBatch.__new__(_EncodedBatch)
         encoded.kept = kept
+        cdef KernelClock* clock = kernel_clock()
         with nogil:
+            clock.enter()
             encoded.message = encode_rows(dereference(_arena), self.rows, opaque)
+            clock.leave()
         cdef int64_t position = <int64_t>encoded.message.header.size() * 8
         pieces = [_piece(encoded, encoded.message.header.data(), position)]
         for index in range(encoded.message.pieces.size()):
@@ -508,7 +519,9 @@ cdef class Batch:
         cdef Block copied
         cdef _SchemaTypes known = _known_types(schema)
         cdef Rows rows
+        cdef KernelClock* clock = kernel_clock()
         with nogil:
+            clock.enter()
             if <uintptr_t>bytes_start & 7:
                 copied = _arena.allocate(size)
                 memcpy(copied.get(), bytes_start, size)
@@ -517,6 +530,7 @@ cdef class Batch:
             else:
                 owner = owned_by(held)
             rows = decode_rows(known.types, bytes_start, size, owner)
+            clock.leave()
         cdef size_t index
         cdef Column* column
         for index in range(rows.columns.size()):
@@ -721,7 +735,9 @@ def concatenate(batches):
     cdef vector[size_t] left
     cdef cbool done = True
     cdef size_t column, part
+    cdef KernelClock* clock = kernel_clock()
     with nogil:
+        clock.enter()
         for column in range(first.rows.columns.size()):
             parts.clear()
             for part in range(sources.size()):
@@ -729,6 +745,7 @@ def concatenate(batches):
             result.columns.push_back(concatenate_columns(_arena[0], parts, &done))
             if not done:
                 left.push_back(column)
+        clock.leave()
     for column in left:
         field = first.schema.field(column)
         arrays = [_to_arrow_array((<Batch>other).rows.columns[column], field.type) for other in batches]

@@ -5,8 +5,10 @@ from libc.stdint cimport int64_t
 from libcpp cimport bool as cbool
 
 from jetfast.kernels._csrc.column_view cimport ColumnView, Layout
+from jetfast.kernels._csrc.kernel_clock cimport KernelClock
 from jetfast.kernels._csrc.timestamps cimport is_time_kind
 from jetfast.kernels._csrc.timestamps cimport time_range as time_range_of_column
+from jetfast.kernels.clocks cimport kernel_clock
 from jetfast.kernels.columns cimport Batch
 
 
@@ -29,6 +31,9 @@ def time_range(Batch batch not None, int column):
         raise ValueError(f"column {column} must be a date or timestamp, it is {batch.schema.field(column).type}")
     cdef int64_t least = 0, greatest = 0
     cdef cbool known
+    cdef KernelClock* clock = kernel_clock()
     with nogil:
+        clock.enter()
         known = time_range_of_column(view[0], &least, &greatest)
+        clock.leave()
     return (least, greatest) if known else None

@@ -16,9 +16,11 @@ from jetfast.kernels._csrc.arrow_c_data cimport ColumnType
 from jetfast.kernels._csrc.batch cimport Column, Rows
 from jetfast.kernels._csrc.column_view cimport ColumnView, Kind
 from jetfast.kernels._csrc.hash cimport hash_column, hash_scratch_values, is_hashable, kHashSeed
+from jetfast.kernels._csrc.kernel_clock cimport KernelClock
 from jetfast.kernels._csrc.partition cimport assign_partitions as assign_partitions_of_hashes
 from jetfast.kernels._csrc.partition cimport split_rows
 from jetfast.kernels._csrc.simd cimport SimdLevel, available_simd, choose_simd, simd_level, simd_name
+from jetfast.kernels.clocks cimport kernel_clock
 from jetfast.kernels.columns cimport Batch, column_types, import_array, make_batch, shared_arena
 
 
@@ -212,8 +214,11 @@ cdef class Splitter:
         cdef Block order
         cdef int32_t owner
         cdef size_t column
+        cdef KernelClock* clock = kernel_clock()
         with nogil:
+            clock.enter()
             parts = split_rows(dereference(shared_arena()), batch.rows, self.keys, self.owners, self.owner_count, &order, &starts)
+            clock.leave()
         for owner in range(self.owner_count):
             if parts[owner].row_count == batch.row_count:
                 result[owner] = batch

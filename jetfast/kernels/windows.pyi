@@ -47,7 +47,8 @@ class WindowTable:
         partitions: Iterable[int] | None = None,  # owned (None: all); `save` writes a bound for each
     ) -> None: ...
     def accumulate(self, batch: Batch, collect_late: bool = False) -> Batch | None: ...  # late and partly late rows
-    def advance(self, watermark: int) -> None: ...  # every window with end <= watermark becomes due
+    def advance(self, watermark: int) -> bool: ...  # every window with end <= watermark becomes due; is there any?
+    def row_counts(self) -> tuple[int, int, int, int]: ...  # on time, late, partly late, rejected: each row in one
     def emit(self, rows_max: int = 65536) -> Batch | None: ...  # next due results, ascending end; None: nothing is due
     def accumulate_partials(self, batch: Batch) -> None: ...  # second stage: rows of partial_schema
     def save(self) -> list[tuple[int, str, pa.RecordBatch]]: ...  # (partition or -1 for broadcast, kind, rows)

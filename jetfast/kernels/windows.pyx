@@ -22,6 +22,8 @@ from jetfast.kernels._csrc.frame_table cimport FrameTable as CppFrameTable
 from jetfast.kernels._csrc.key_index cimport KeyIndex
 from jetfast.kernels._csrc.keyed_frames cimport AggregateKind, AggregateSpec, BatchColumns, MemoryUse, PartialColumns, TableSpec
 from jetfast.kernels._csrc.keyed_results cimport LateRows, Overflow
+from jetfast.kernels._csrc.kernel_clock cimport KernelClock
+from jetfast.kernels.clocks cimport kernel_clock
 from jetfast.kernels.columns cimport Batch, make_batch, shared_arena
 from jetfast.kernels.keys cimport column_views, plain_types
 
@@ -320,6 +322,13 @@ cdef class WindowTable:
         """Rows whose time is null or does not fit 64 bits of microseconds."""
         return dereference(self.table).rejected_rows
 
+    def row_counts(self):
+        """Return the rows on time, late, partly late and rejected; every row taken in is in exactly one of these."""
+        cdef int64_t late = dereference(self.table).late_rows
+        cdef int64_t partly_late = dereference(self.table).partly_late_rows
+        cdef int64_t rejected = dereference(self.table).rejected_rows
+        return dereference(self.table).rows - late - partly_late - rejected, late, partly_late, rejected
+
     def accumulate(self, Batch batch not None, collect_late=False):
         """Take in rows, judged by the last watermark.
 
@@ -329,9 +338,12 @@ cdef class WindowTable:
         cdef BatchColumns columns = self.layout.batch_columns(batch)
         cdef LateRows late
         cdef LateRows* late_target = &late if collect_late else NULL
+        cdef KernelClock* clock = kernel_clock()
         self.started = True
         with nogil:
+            clock.enter()
             dereference(self.table).accumulate(columns, late_target)
+            clock.leave()
         if late.rows.empty():
             return None
         cdef int64_t count = late.rows.size()
@@ -344,15 +356,21 @@ cdef class WindowTable:
         """Take in partial results of the first stage (rows of partial_schema). Lateness counts the rows they stand for."""
         check_batch_schema(batch.schema, self.layout.partial_schema, "a batch of partial results")
         cdef PartialColumns columns = self.layout.partial_columns(batch)
+        cdef KernelClock* clock = kernel_clock()
         self.started = True
         with nogil:
+            clock.enter()
             dereference(self.table).accumulate_partials(columns)
+            clock.leave()
 
     def advance(self, int64_t watermark):
-        """Make every window with an end at or below the watermark due. MAX_TIME: all. ValueError if it goes back."""
+        """Make every window with an end at or below the watermark due. MAX_TIME: all. ValueError if it goes back.
+
+        Returns whether any is due; if not, there is nothing to emit.
+        """
         self.started = True
-        with nogil:
-            dereference(self.table).advance(watermark)
+        dereference(self.table).advance(watermark)  # takes less time than to let go of the GIL and to get it back
+        return dereference(self.table).is_emitting()
 
     def emit(self, int64_t rows_max=65536):
         """Return the next due results (output_schema, ascending window_end, at most rows_max rows), or None: none is left.
@@ -362,9 +380,14 @@ cdef class WindowTable:
         cdef Rows rows
         if rows_max < 1:
             raise ValueError(f"rows_max must be at least 1, got {rows_max}")
+        if not dereference(self.table).is_emitting():
+            return None
+        cdef KernelClock* clock = kernel_clock()
         try:
             with nogil:
+                clock.enter()
                 rows = dereference(self.table).emit(rows_max)
+                clock.leave()
         except OverflowError:
             raise OverflowError(
                 self.layout.overflow_message(dereference(self.table).overflow, dereference(self.table).keys())
@@ -482,8 +505,11 @@ cdef class FrameTable:
     def accumulate(self, Batch batch not None):
         """Take in rows. Raises ValueError while partials that are due have not been taken."""
         cdef BatchColumns columns = self.layout.batch_columns(batch)
+        cdef KernelClock* clock = kernel_clock()
         with nogil:
+            clock.enter()
             dereference(self.table).accumulate(columns)
+            clock.leave()
 
     def advance(self, int64_t watermark):
         """Make every frame that ends at or below the watermark due."""
@@ -498,8 +524,11 @@ cdef class FrameTable:
         cdef Rows rows
         if rows_max < 1:
             raise ValueError(f"rows_max must be at least 1, got {rows_max}")
+        cdef KernelClock* clock = kernel_clock()
         with nogil:
+            clock.enter()
             rows = dereference(self.table).take_partials(rows_max)
+            clock.leave()
         if rows.row_count == 0:
             return None
         return make_batch(self.layout.partial_schema, rows)

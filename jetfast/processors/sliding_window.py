@@ -1,6 +1,6 @@
 """Windows by key in one stage: takes rows, gives one row per key and window when the watermark has passed its end."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -58,13 +58,17 @@ class WindowProcessor(Processor):
         )
         self.count_rows()
 
-    def process_watermark(self, watermark: int) -> Iterator[Output]:
-        table = self.table
-        table.advance(watermark)
-        while (results := table.emit()) is not None:
+    def process_watermark(self, watermark: int) -> Iterable[Output]:
+        # Most watermarks end no window.
+        return self.emit() if self.table.advance(watermark) else ()
+
+    def emit(self) -> Iterator[Output]:
+        """The results that are due."""
+        emit = self.table.emit
+        while (results := emit()) is not None:
             yield results
 
-    def complete(self) -> Iterator[Output]:
+    def complete(self) -> Iterable[Output]:
         return self.process_watermark(MAX_TIME)
 
     def save_snapshot(self) -> Iterator[StateBatch]:
@@ -80,13 +84,13 @@ class WindowProcessor(Processor):
 
     def count_rows(self) -> None:
         """Every row is in exactly one of these."""
-        table = self.table
-        late, partly_late, rejected = table.late_rows, table.partly_late_rows, table.rejected_rows
         counters = self.counters
-        counters["on_time_rows"] = table.rows - late - partly_late - rejected
-        counters["late_rows"] = late
-        counters["partly_late_rows"] = partly_late
-        counters["rejected_rows"] = rejected
+        (
+            counters["on_time_rows"],
+            counters["late_rows"],
+            counters["partly_late_rows"],
+            counters["rejected_rows"],
+        ) = self.table.row_counts()
 
 
 class SlidingWindowProcessor(WindowProcessor):

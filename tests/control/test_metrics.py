@@ -1,5 +1,6 @@
 """Merging members' figures: totals add up, what belongs to a process counts once, the lowest watermark holds."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,3 +86,15 @@ def test_the_order_of_reports_does_not_matter(rows: list[int], random) -> None:
     assert merge_metrics(reports, ["s"], [], 1.0) == expected
     assert expected["rows_read"] == sum(rows)
     assert expected["watermark_us"] == min(rows)
+
+
+def test_the_share_of_python_is_weighed_by_cpu_time_and_unknown_before_a_sample() -> None:
+    busy, idle = {"sampled_cpu_ns": 900, "sampled_kernel_ns": 890}, {"sampled_cpu_ns": 100, "sampled_kernel_ns": 10}
+    assert merge_metrics([report(0, **busy), report(1, **idle)], [], [], 1.0)["python_share"] == pytest.approx(0.1)
+    assert merge_metrics([report(0, sampled_cpu_ns=0, sampled_kernel_ns=0)], [], [], 1.0)["python_share"] is None
+    assert merge_metrics([], [], [], 1.0)["python_share"] is None
+
+
+def test_blocks_of_a_pool_count_once_for_members_that_share_it() -> None:
+    shared = [report(0, 1, arena_allocations=7), report(1, 1, arena_allocations=7)]
+    assert merge_metrics(shared, [], [], 1.0)["arena_allocations"] == 7
