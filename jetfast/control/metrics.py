@@ -12,8 +12,8 @@
     total_rows           that the sources will give, if known   (None: unknown)
     members              [{member, pid, host, rows_read, rows_received, bytes_sent, bytes_received, ...}]
     queued_bytes_peak    in queues of all members               arena_bytes          in use and pooled, all processes
-    python_share         of the workers' CPU time: outside of   arena_allocations    blocks from the system, ever: stands
-                         kernels / all; None: not measured yet                       still once a job has warmed up
+    python_share         of workers' CPU time, that outside of  arena_allocations    blocks from the system, ever: the
+                         kernels; None: not measured yet                             same once a job has warmed up
 
 and whatever else `jetfast.engine.metrics` counts for a member, added up.
 """

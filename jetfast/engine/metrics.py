@@ -11,7 +11,7 @@
          ... and ProcessorContext.counters, summed by name ("late_rows", ...)
      }},
      "peers": [{"peer", "rows_sent", "rows_received", "bytes_sent", "bytes_received": int}],
-     "sampled_cpu_ns", "sampled_kernel_ns": int,  CPU time of sampled rounds of all workers, and how much of it in kernels
+     "sampled_cpu_ns", "sampled_kernel_ns": int,  CPU time of sampled rounds of the workers; of that, in kernels
      "queued_bytes": int, "queued_bytes_peak": int, "memory_limit": int | None}
 
 Counters are read while others write them: each is exact for its moment, they need not fit each other.

@@ -14,8 +14,8 @@ PARK_SECONDS_MAX = 0.001
 PARK_SECONDS_WOKEN = 0.05
 """A worker looks at least this often if it is woken for all that concerns it."""
 ROUNDS_PER_SAMPLE = 13
-"""In one round of so many CPU time is measured, in kernels and around them: that costs a few readings of a clock of 0.4 us
-for each batch of the round. A prime: what comes back every few rounds (a window ends) is not met always, or never.
+"""In one round of so many CPU time is measured, in kernels and around them: that costs a few readings of a clock of
+0.4 us for each batch of the round. A prime: what comes back every few rounds (the end of a window) is met now and then.
 """
 FIRST_SAMPLED_ROUND = 3
 
