@@ -96,7 +96,7 @@ class AggregateColumn:
 
 
 def result_type(kind: AggregateKind, value_type: pa.DataType | None) -> pa.DataType:
-    """Return the Arrow type of an aggregate's result, with Spark's rules; TypeError if the type cannot be aggregated so.
+    """Return the Arrow type of an aggregate's result by Spark's rules; TypeError if the type cannot be aggregated so.
 
     `value_type` is the column's type, None only for COUNT.
     """
