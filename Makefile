@@ -16,11 +16,11 @@ KERNEL_SOURCES := setup.py pyproject.toml $(shell find jetfast csrc -name '*.pyx
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup lint test sanitize bench compare demo clean
+.PHONY: help setup lint test sanitize bench bench-micro compare demo clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(VENV)/kernels.stamp  ## install what is missing (apt-get, PyPI), make .venv, compile the kernels
 
@@ -38,6 +38,9 @@ sanitize: setup  ## C++ tests under address, undefined and thread sanitizers; ke
 bench: setup  ## asv, quick, over what is built now; results in benchmarks/results
 	cd benchmarks && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run --quick -E existing:$(CURDIR)/$(BIN)/python \
 	    --set-commit-hash $$(git rev-parse HEAD)
+
+bench-micro: setup  ## pytest-benchmark: what one batch costs at each kernel, while you work on it
+	$(BIN)/python -m pytest benchmarks/micro --benchmark-columns=min,median,rounds $(BENCH_ARGUMENTS)
 
 compare: setup  ## jetfast beside polars, duckdb, pyarrow and numpy on the same data: ratios against the goals
 	$(BIN)/python -m benchmarks.compare $(COMPARE_ARGUMENTS)

@@ -11,16 +11,26 @@ import pyarrow as pa
 from benchmarks.suite.batches import Events
 
 Arrays = Mapping[str, npt.NDArray]
+KINDS = ("count", "sum", "mean", "min", "max")
 
 
 class WindowReference:
     """What each window must hold, in ascending order of its end.
 
     Frames are told apart once; a running total enters the frame that comes and leaves the one that goes. Least and
-    greatest values, where asked for, are taken over the frames of each window anew.
+    greatest values, where asked for, are taken over the frames of each window anew. `value_nulls` tells which values
+    are NULL: they count as rows, and in nothing else.
     """
 
-    def __init__(self, events: Events, key_count: int, size_us: int, slide_us: int, extremes: bool = False) -> None:
+    def __init__(
+        self,
+        events: Events,
+        key_count: int,
+        size_us: int,
+        slide_us: int,
+        extremes: bool = False,
+        value_nulls: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
         self.key_count = key_count
         self.size_us = size_us
         self.slide_us = slide_us
@@ -32,19 +42,27 @@ class WindowReference:
         assert self.frame_count <= np.iinfo(np.uint16).max
         order = np.argsort(short, kind="stable")
         self.keys, self.values = events.keys[order], events.values[order]
+        self.valid = None if value_nulls is None else ~value_nulls[order]
         self.starts = np.concatenate([[0], np.cumsum(np.bincount(short, minlength=self.frame_count))])
 
-    def frame(self, index: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Keys and values of the rows of one frame; none outside the input."""
-        if not 0 <= index < self.frame_count:
-            return self.keys[:0], self.values[:0]
-        rows = slice(self.starts[index], self.starts[index + 1])
-        return self.keys[rows], self.values[rows]
+    def rows(self, index: int) -> slice:
+        """Where the rows of one frame are; none outside the input."""
+        return slice(self.starts[index], self.starts[index + 1]) if 0 <= index < self.frame_count else slice(0, 0)
+
+    def totals(self, rows: slice) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray]:
+        """Rows, values and sum of values by key."""
+        keys, values = self.keys[rows], self.values[rows]
+        counts = np.bincount(keys, minlength=self.key_count)
+        if self.valid is None:
+            return counts, counts, np.bincount(keys, values, self.key_count)
+        valid = self.valid[rows]
+        valid_counts = np.bincount(keys[valid], minlength=self.key_count)
+        return counts, valid_counts, np.bincount(keys[valid], values[valid], self.key_count)
 
     def windows(self, watermark: int) -> Iterator[tuple[int, dict[str, npt.NDArray]]]:
         """Yield (end, aggregates by key) of every window with a row that the watermark closes; arrays are reused."""
         hops = self.size_us // self.slide_us
-        counts = np.zeros(self.key_count, dtype=np.int64)
+        counts, value_counts = (np.zeros(self.key_count, dtype=np.int64) for _ in range(2))
         sums = np.zeros(self.key_count)
         lows: deque[npt.NDArray] = deque(maxlen=hops)
         highs: deque[npt.NDArray] = deque(maxlen=hops)
@@ -52,15 +70,16 @@ class WindowReference:
             end = (self.first_frame + index + 1) * self.slide_us
             if end > watermark:
                 return
-            keys, values = self.frame(index)
-            left_keys, left_values = self.frame(index - hops)
-            counts += np.bincount(keys, minlength=self.key_count) - np.bincount(left_keys, minlength=self.key_count)
-            sums += np.bincount(keys, values, self.key_count) - np.bincount(left_keys, left_values, self.key_count)
-            window = {"count": counts, "sum": sums}
+            entering, leaving = self.rows(index), self.rows(index - hops)
+            totals = zip((counts, value_counts, sums), self.totals(entering), self.totals(leaving), strict=True)
+            for total, entered, left in totals:
+                total += entered
+                total -= left
+            window = {"count": counts, "values": value_counts, "sum": sums}
             if self.extremes:
                 for kept, ufunc, start in ((lows, np.minimum, np.inf), (highs, np.maximum, -np.inf)):
                     frame = np.full(self.key_count, start)
-                    ufunc.at(frame, keys, values)
+                    ufunc.at(frame, self.keys[entering], self.values[entering])
                     kept.append(frame)
                 window |= {"min": np.min(lows, axis=0), "max": np.max(highs, axis=0)}
             yield end, window
@@ -90,13 +109,13 @@ class WindowCheck:
                 keys[start:stop], int(ends[start]), {kind: array[start:stop] for kind, array in aggregates.items()}
             )
 
-    def take_batch(self, batch: pa.RecordBatch, size_us: int) -> None:
-        """Check results of jetfast, whose aggregates are named by their kind."""
-        columns = {name: batch.column(name) for name in batch.schema.names}
-        starts, ends = (columns.pop(name).cast(pa.int64()).to_numpy() for name in ("window_start", "window_end"))
-        keys = columns.pop("key").to_numpy()
+    def take_batch(self, batch: pa.RecordBatch, size_us: int, keys: npt.NDArray | None = None) -> None:
+        """Check results of jetfast, whose aggregates are named by their kind. `keys`: if they are not int64 there."""
+        starts, ends = (batch.column(name).cast(pa.int64()).to_numpy() for name in ("window_start", "window_end"))
         self.equal = self.equal and bool((ends - starts == size_us).all())
-        self.take(keys, ends, {kind: column.to_numpy() for kind, column in columns.items()})
+        keys = batch.column("key").to_numpy() if keys is None else keys
+        kinds = [name for name in batch.schema.names if name in KINDS]
+        self.take(keys, ends, {kind: batch.column(kind).to_numpy(zero_copy_only=False) for kind in kinds})
 
     def finish(self) -> bool:
         """True if everything was right and nothing is missing."""
@@ -109,10 +128,11 @@ class WindowCheck:
             return False
         self.seen[keys] = True
         self.rows += len(keys)
-        counts = self.window["count"][keys]
         for kind, found in aggregates.items():
             if kind == "mean":
-                right = np.array_equal(found, self.window["sum"][keys] / counts)
+                with np.errstate(invalid="ignore"):  # the mean of no values is NULL, and NaN as a numpy array
+                    mean = self.window["sum"][keys] / self.window["values"][keys]
+                right = np.array_equal(found, mean, equal_nan=True)
             else:
                 right = np.array_equal(found, self.window[kind][keys])
             if not right:

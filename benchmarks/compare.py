@@ -53,7 +53,7 @@ def run(goals: Sequence[int], options: Options) -> list[Entry]:
     gc.freeze()  # every turn collects first: not what was imported
     with contextlib.redirect_stdout(sys.stderr):
         for goal in goals:
-            started = time.perf_counter()
+            started, cpu_started = time.perf_counter(), time.process_time()
             print(f"goal {goal}", file=sys.stderr, flush=True)
             for found in GOALS[goal](options):
                 entries.append(found)
@@ -61,7 +61,9 @@ def run(goals: Sequence[int], options: Options) -> list[Entry]:
                 note += "" if found.answers_equal else ", ANSWERS DIFFER"
                 gate = "" if found.gate is None else f" (gate {found.gate:g}{note})"
                 print(f"  {found.name}: {found.value:.2f}{gate}", file=sys.stderr, flush=True)
-            print(f"  {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+            wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started
+            print(f"  {wall_s:.0f} s, {cpu_s:.0f} s of CPU", file=sys.stderr, flush=True)
+    gc.unfreeze()
     return entries
 
 

@@ -11,18 +11,18 @@ from jetfast import __version__
 
 
 class Goal(NamedTuple):
-    """What a ratio must reach, and about what prototypes reached."""
+    """What a ratio must reach, and about what prototypes reached; None: it is shown beside those that must."""
 
     number: int
-    gate: float
-    stretch: float
+    gate: float | None = None
+    stretch: float | None = None
 
 
 @dataclass(frozen=True)
 class Entry:
     """One line of the report. `value` is the peer's seconds over ours: higher is better.
 
-    `goal` is null for what is measured beside the goals; then there is no gate and it counts as passed.
+    `goal` is null for what is measured beside the goals. Without a gate it counts as passed.
     """
 
     goal: int | None
@@ -49,17 +49,18 @@ def ratio(
 ) -> Entry:  # fmt: skip
     """Return the entry of a ratio of seconds."""
     value = getattr(theirs, clock) / getattr(ours, clock)
+    number, gate, stretch = (goal.number, goal.gate, goal.stretch) if goal is not None else (None, None, None)
     return Entry(
-        goal=None if goal is None else goal.number,
+        goal=number,
         name=name,
         case=case,
         peer=peer,
         unit="ratio",
         value=round(value, 3),
         better="higher",
-        gate=None if goal is None else goal.gate,
-        stretch=None if goal is None else round(goal.stretch, 3),
-        passed=goal is None or value >= goal.gate,
+        gate=gate,
+        stretch=None if stretch is None else round(stretch, 3),
+        passed=gate is None or value >= gate,
         cpu_s=round(ours.cpu_s, 5),
         peer_cpu_s=round(theirs.cpu_s, 5),
         wall_s=round(ours.wall_s, 5),

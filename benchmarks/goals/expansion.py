@@ -23,7 +23,7 @@ def goal_5(options: Options) -> Iterator[Entry]:
     if not options.chosen({"duckdb": None}):
         return
     rows = options.expansion_rows
-    for key_count, zipf, goal in ((100, None, FEW_KEYS), (10_000, None, KEYS), (10_000, ZIPF, KEYS)):
+    for key_count, zipf, goal in ((100, None, FEW_KEYS), (10_000, None, KEYS), (10_000, ZIPF, Goal(5))):
         yield expansion(make_events(rows, key_count, zipf=zipf), key_count, zipf, goal, options)
     events = make_events(options.expansion_rows_many_keys, options.many_keys)
     yield expansion(events, options.many_keys, None, MANY_KEYS, options)

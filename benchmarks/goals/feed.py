@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
+import pyarrow as pa
 
 from benchmarks.suite.batches import BATCH_ROWS, DISORDER_US, SCHEMA, Events, make_events
 from jetfast.kernels.columns import Batch
@@ -28,8 +29,15 @@ def engine_batches(events: Events) -> list[Batch]:
 class WindowFeed:
     """One window table. Results are dropped as they come, so that their memory is used again."""
 
-    def __init__(self, aggregates: Sequence[tuple[str, str, str | None]], size_us: int, slide_us: int) -> None:
-        self.table = WindowTable(SCHEMA, ["key"], "time", list(aggregates), size_us, slide_us)
+    def __init__(
+        self,
+        aggregates: Sequence[tuple[str, str, str | None]],
+        size_us: int,
+        slide_us: int,
+        schema: pa.Schema = SCHEMA,
+        keys: Sequence[str] = ("key",),
+    ) -> None:
+        self.table = WindowTable(schema, list(keys), "time", list(aggregates), size_us, slide_us)
         self.results = 0
 
     def feed(

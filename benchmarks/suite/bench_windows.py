@@ -1,11 +1,14 @@
 """Windowed aggregation by key, with emission."""
 
+import time
+
 import numpy as np
 
 from jetfast.kernels.columns import Batch
-from jetfast.kernels.windows import WindowTable
+from jetfast.kernels.windows import FrameTable, WindowTable
 
 from .batches import BATCH_ROWS, DISORDER_US, SCHEMA, make_events
+from .inputs import KINDS, Input, make_input
 
 AGGREGATES = {
     "count": [("count", "count", None)],
@@ -13,23 +16,31 @@ AGGREGATES = {
     "min+max": [("min", "min", "value"), ("max", "max", "value")],
 }
 SECOND_US = 1_000_000
+SIZE_US = 10 * SECOND_US
+SLIDE_US = SECOND_US // 10
+
+
+def watermarks_of(times: np.ndarray) -> list[int]:
+    """The watermark after each batch: the greatest time so far less the disorder."""
+    tops = np.maximum.reduceat(times, np.arange(0, len(times), BATCH_ROWS))
+    return (np.maximum.accumulate(tops) - DISORDER_US).tolist()
 
 
 class Sliding:
     """10 s by 100 ms: 4 M rows a call, and every window that they close."""
 
-    params = [[100, 10_000], list(AGGREGATES)]
+    params = [[100, 10_000, 1_000_000], list(AGGREGATES)]
     param_names = ["keys", "aggregates"]
-    size_us = 10 * SECOND_US
-    slide_us = SECOND_US // 10
+    timeout = 300
+    size_us = SIZE_US
+    slide_us = SLIDE_US
 
     def setup(self, keys: int, aggregates: str) -> None:
         events = make_events(4_000_000, keys)
         self.batches = [Batch.from_arrow(batch) for batch in events.record_batches()]
-        tops = np.maximum.reduceat(events.times, np.arange(0, len(events), BATCH_ROWS))
-        self.watermarks = (np.maximum.accumulate(tops) - DISORDER_US).tolist()
+        self.watermarks = watermarks_of(events.times)
 
-    def _run(self, aggregates: str) -> WindowTable:
+    def run(self, aggregates: str) -> WindowTable:
         table = WindowTable(SCHEMA, ["key"], "time", AGGREGATES[aggregates], self.size_us, self.slide_us)
         for batch, watermark in zip(self.batches, self.watermarks, strict=True):
             table.accumulate(batch)
@@ -39,15 +50,99 @@ class Sliding:
         return table
 
     def time_windows(self, keys: int, aggregates: str) -> None:
-        self._run(aggregates)
+        self.run(aggregates)
+
+    def peakmem_windows(self, keys: int, aggregates: str) -> None:
+        self.run(aggregates)
 
     def track_bytes_per_key(self, keys: int, aggregates: str) -> float:
-        return float(self._run(aggregates).memory()["bytes_per_key"])
+        return float(self.run(aggregates).memory()["bytes_per_key"])
 
     track_bytes_per_key.unit = "bytes"
+
+    def track_bytes_per_key_and_frame(self, keys: int, aggregates: str) -> float:
+        return float(self.run(aggregates).memory()["bytes_per_key_and_frame"])
+
+    track_bytes_per_key_and_frame.unit = "bytes"
 
 
 class Tumbling(Sliding):
     """The same rows in windows of 1 s."""
 
     size_us = slide_us = SECOND_US
+
+
+class FirstStage:
+    """Partials per key and frame, as before a network edge: 4 M rows a call."""
+
+    params = [100, 10_000]
+    param_names = ["keys"]
+
+    def setup(self, keys: int) -> None:
+        events = make_events(4_000_000, keys)
+        self.batches = [Batch.from_arrow(batch) for batch in events.record_batches()]
+        self.watermarks = watermarks_of(events.times)
+
+    def run(self) -> int:
+        table = FrameTable(SCHEMA, ["key"], "time", AGGREGATES["count+mean"], SIZE_US, SLIDE_US)
+        partial_rows = 0
+        for batch, watermark in zip(self.batches, self.watermarks, strict=True):
+            table.accumulate(batch)
+            table.advance(watermark)
+            while (partials := table.take_partials()) is not None:
+                partial_rows += partials.row_count
+        return partial_rows
+
+    def time_partials(self, keys: int) -> None:
+        self.run()
+
+    def track_rows_per_partial(self, keys: int) -> float:
+        """By how much the first stage thins what crosses."""
+        return 4_000_000 / self.run()
+
+    track_rows_per_partial.unit = "rows"
+
+
+class InputKinds:
+    """12 % NULLs in key and in value, text keys and two key columns beside int64: 2 M rows, 10k keys, sliding."""
+
+    params = list(KINDS)
+    param_names = ["input"]
+    timeout = 300
+
+    def setup(self, kind: str) -> None:
+        events = make_events(2_000_000, 10_000)
+        self.watermarks = watermarks_of(events.times)
+        self.input = make_input(events, kind)
+        self.batches = [Batch.from_arrow(batch) for batch in self.input.batches]
+        self.int64 = make_input(events, "int64")
+        self.int64_batches = [Batch.from_arrow(batch) for batch in self.int64.batches]
+
+    def run(self, made: Input, batches: list[Batch]) -> WindowTable:
+        table = WindowTable(made.schema, made.keys, "time", AGGREGATES["count+mean"], SIZE_US, SLIDE_US)
+        for batch, watermark in zip(batches, self.watermarks, strict=True):
+            table.accumulate(batch)
+            table.advance(watermark)
+            while table.emit() is not None:
+                pass
+        return table
+
+    def time_windows(self, kind: str) -> None:
+        self.run(self.input, self.batches)
+
+    def track_cost_beside_int64(self, kind: str) -> float:
+        """CPU time over that of int64 keys, interleaved, best of seven each."""
+        costs: dict[str, list[float]] = {kind: [], "": []}
+        for _ in range(7):
+            for name, made, batches in ((kind, self.input, self.batches), ("", self.int64, self.int64_batches)):
+                start = time.process_time()
+                self.run(made, batches)
+                costs[name].append(time.process_time() - start)
+        return min(costs[kind]) / min(costs[""])
+
+    track_cost_beside_int64.unit = "times"
+
+    def track_bytes_per_key(self, kind: str) -> float:
+        return float(self.run(self.input, self.batches).memory()["bytes_per_key"])
+
+    track_bytes_per_key.unit = "bytes"
