@@ -11,6 +11,7 @@ from jetfast.control.job_state import TERMINAL, JobStatus
 from jetfast.control.metrics import MemberReport, merge_metrics
 from jetfast.control.progress import describe_end, make_progress
 from jetfast.control.runner import Runner
+from jetfast.control.watermark_explanation import WatermarkExplanation, explain_watermark
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobDefinitionError
@@ -112,6 +113,23 @@ class Job:
         metrics = merge_metrics(reports, self._sources, self._sinks, self._runner.seconds)
         metrics["total_rows"] = self._total_rows()
         return metrics
+
+    def explain_watermark(self) -> WatermarkExplanation:
+        """Tell which source partition and which input hold event time back, since when, and what they wait for.
+
+        Also which rows of a lagging partition became late, and when, because all inputs were idle and nobody waited for
+        them. `print` it, or look at its fields. It goes by what members last reported, a quarter of a second ago or so.
+        """
+        reports = [(member, view.metrics) for member, view in list(self._runner.members.items())]
+        return explain_watermark(self.name, reports, self._reads_from())
+
+    def _reads_from(self) -> dict[str, set[str]]:
+        """The sources that each step is fed by, directly or not; steps from the sources on."""
+        fed_by: dict[str, set[str]] = {}
+        for vertex in self._dag.topological_order():
+            upstream = [edge.source for edge in self._dag.inbound(vertex.name)]
+            fed_by[vertex.name] = {name for source in upstream for name in fed_by[source] or {source}}
+        return {name: sources for name, sources in fed_by.items() if sources}
 
     def _total_rows(self) -> int | None:
         """Rows that the sources will give in all, if every one of them knows."""

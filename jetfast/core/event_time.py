@@ -196,11 +196,10 @@ class SourceEventTime:
         self._waited_us[partition] += waited_us
         clock_us = self._waited_us[partition] if self._waits[partition] else now_us
         self._raise(partition, self.policies[partition].current(clock_us))
-        if self._idle_timeout_us and not self.idle[partition]:
-            self._silent_us[partition] += waited_us
-            if self._silent_us[partition] >= self._idle_timeout_us:
-                self.idle[partition] = True
-                return self._leap()
+        self._silent_us[partition] += waited_us
+        if self._idle_timeout_us and not self.idle[partition] and self._silent_us[partition] >= self._idle_timeout_us:
+            self.idle[partition] = True
+            return self._leap()
         return self._leave()
 
     def observe_finished(self, partition: int) -> tuple[Watermark | Signal, ...]:
@@ -227,7 +226,7 @@ class SourceEventTime:
         return self._idle_timeout_us - self._silent_us[partition]
 
     def silent_us(self, partition: int) -> int:
-        """Polled time since the last row of a partition that may turn idle."""
+        """Polled time since the last row of a partition."""
         return self._silent_us[partition]
 
     def _raise(self, partition: int, watermark: int) -> None:

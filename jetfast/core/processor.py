@@ -17,7 +17,7 @@ write a state machine by hand. Returning all output at once cannot bound memory.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -157,6 +157,13 @@ class SourceProcessor(Processor):
         A non-cooperative source may block here, for at most about 100 ms, so that it can be cancelled.
         """
         raise NotImplementedError
+
+    def describe_event_time(self) -> dict[str, Any] | None:
+        """Tell what holds the watermark back, as `jetfast.core.event_time_report` says; None without event time.
+
+        Called by any thread, at any time after `open`.
+        """
+        return None
 
 
 class ProcessorSupplier(Protocol):

@@ -20,7 +20,7 @@ from typing import Protocol, Self, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from jetfast.types import MAX_TIME, MIN_TIME, Duration, non_negative_duration_us
+from jetfast.types import MAX_TIME, MIN_TIME, Duration, format_duration, non_negative_duration_us
 
 SAMPLES_PER_DELAY = 16
 
@@ -61,6 +61,8 @@ class _Policy:
     """What all policies of this module have in common: `watermark`, which only rises, and the greatest time counts."""
 
     polled_clock = False
+    _maker = ""
+    """The function that users call to make one."""
 
     def __init__(self, *durations_us: int) -> None:
         self._durations_us = durations_us
@@ -93,7 +95,8 @@ class _Policy:
         return self.watermark
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(str, self._durations_us))})"
+        settings = ", ".join(f'"{format_duration(duration_us)}"' for duration_us in self._durations_us)
+        return f"{self._maker}({settings})"
 
     def __eq__(self, other: object) -> bool:
         """Are the settings equal? The state is not compared."""
@@ -105,6 +108,8 @@ class _Policy:
 
 class FixedLag(_Policy):
     """w = max(w, time - lag). Needs no clock."""
+
+    _maker = "fixed_lag"
 
     def __init__(self, lag_us: int) -> None:
         super().__init__(lag_us)
@@ -119,6 +124,8 @@ class FixedLag(_Policy):
 
 class LimitingLagAndDelay(_Policy):
     """As FixedLag; and between max_delay and max_delay * 17/16 after a row was seen W reaches that row's own time."""
+
+    _maker = "limiting_lag_and_delay"
 
     def __init__(self, lag_us: int, max_delay_us: int) -> None:
         super().__init__(lag_us, max_delay_us)
@@ -141,6 +148,7 @@ class LimitingLagAndLull(_Policy):
     """
 
     polled_clock = True
+    _maker = "limiting_lag_and_lull"
 
     def __init__(self, lag_us: int, max_lull_us: int) -> None:
         super().__init__(lag_us, max_lull_us)
@@ -174,6 +182,8 @@ class LimitingLagAndLull(_Policy):
 class LimitingTimestampAndWallClockLag(_Policy):
     """w = max(w, time - timestamp_lag, now - wall_clock_lag); the second part works without any row."""
 
+    _maker = "limiting_timestamp_and_wall_clock_lag"
+
     def __init__(self, timestamp_lag_us: int, wall_clock_lag_us: int) -> None:
         super().__init__(timestamp_lag_us, wall_clock_lag_us)
         self.timestamp_lag_us = timestamp_lag_us
@@ -189,6 +199,8 @@ class LimitingTimestampAndWallClockLag(_Policy):
 
 class RealTimeLag(_Policy):
     """w = max(w, now - lag), whatever the times of the rows."""
+
+    _maker = "real_time_lag"
 
     def __init__(self, lag_us: int) -> None:
         super().__init__(lag_us)

@@ -103,6 +103,8 @@ class Execution:
         """Capacity of channels between members, by edge."""
         self.deliver = deliver
         self.partition_count = partition_count
+        self.watermarks_seen: dict[str, tuple[int, int]] = {}
+        """By tasklet: the watermark that it was last seen to have, and the wall clock when that was new."""
         self.tasklets: list[ProcessorTasklet] = []
         self.queues: dict[ChannelId, SpscQueue] = {}
         self.workers: list[Worker] = []
@@ -259,7 +261,7 @@ class Execution:
                     )
                 queues.append(InboundQueue(receiver.poll, f"{edge.edge.source}-{upstream}"))
             edges.append(InboundEdge(edge.edge.ordinal, edge.edge.priority, queues))
-        return Inbound(f"{name}-{index}", edges) if edges else None
+        return Inbound(f"{name}-{index}", edges, self.now_us) if edges else None
 
     def _outbox(self, plan: ExecutionPlan, name: str, index: int) -> Outbox:
         edges = []

@@ -25,6 +25,9 @@ from jetfast.errors import ProtocolError
 from jetfast.kernels.watermarks import WatermarkCoalescer
 from jetfast.types import Signal
 
+LEAP_US_MAX = 1_000_000
+"""Inputs that turn idle within so much wall time fell silent together: the watermark took one leap."""
+
 
 class EdgeDone(NamedTuple):
     """The inbound edge `ordinal` is exhausted."""
@@ -76,6 +79,7 @@ class Inbound:
     ----------
     vertex : name of the step, for messages
     edges : one or more, by ordinal; an edge may have no queue (its upstream runs on other members only)
+    now_us : wall clock, microseconds since 1970
     """
 
     __slots__ = (
@@ -83,7 +87,9 @@ class Inbound:
         "cursor",
         "edges",
         "events",
+        "leap",
         "live_edges",
+        "now_us",
         "ordinal",
         "queues",
         "readable",
@@ -92,8 +98,11 @@ class Inbound:
         "waiting_groups",
     )
 
-    def __init__(self, vertex: str, edges: Sequence[InboundEdge]) -> None:
+    def __init__(self, vertex: str, edges: Sequence[InboundEdge], now_us: Callable[[], int] = lambda: 0) -> None:
         self.vertex = vertex
+        self.now_us = now_us
+        self.leap: tuple[int, int, int, bool] | None = None
+        """When an input that turned idle last let the watermark go on: wall clock, from, to; were all idle then?"""
         self.edges = edges
         self.ordinal = 0
         """Edge of the batch that `poll` returned last."""
@@ -123,6 +132,18 @@ class Inbound:
     def idle(self) -> bool:
         """Are all inputs that are not done idle?"""
         return (self.edges[0].coalescer if self.single_edge else self.coalescer).idle
+
+    def holder(self) -> tuple[InboundQueue, int] | None:
+        """The input that holds the watermark back, and its own watermark; None if no input is awake. Any thread."""
+        lowest: tuple[InboundQueue, int] | None = None
+        for queue in self.queues:
+            coalescer = queue.edge.coalescer
+            if coalescer.is_idle(queue.index_in_edge) or coalescer.is_done(queue.index_in_edge):
+                continue
+            watermark = coalescer.input_watermark(queue.index_in_edge)
+            if lowest is None or watermark < lowest[1]:
+                lowest = (queue, watermark)
+        return lowest
 
     def poll(self) -> Any:
         """The next event, or None if there is nothing now."""
@@ -201,7 +222,9 @@ class Inbound:
                 self.take_done(queue)
             elif item is IDLE:
                 queue.idle = True
+                before = self.watermark
                 self.forward(edge, coalescer.observe_idle(queue.index_in_edge))
+                self.remember_leap(before)
             elif item is ACTIVE:
                 queue.idle = False
                 self.forward(edge, coalescer.observe_active(queue.index_in_edge))
@@ -209,6 +232,14 @@ class Inbound:
                 raise ValueError(f"expected rows or a control item, got {type(item).__name__}")
         except ValueError as error:
             raise self.broken(queue, error) from error
+
+    def remember_leap(self, before: int) -> None:
+        """An input has turned idle, and the watermark had been `before`."""
+        now_us = self.now_us()
+        if self.watermark > before:
+            self.leap = (now_us, before, self.watermark, self.idle)
+        elif self.idle and self.leap is not None and now_us - self.leap[0] <= LEAP_US_MAX:
+            self.leap = (*self.leap[:3], True)
 
     def broken(self, queue: InboundQueue, error: ValueError) -> ProtocolError:
         """The error that names the queue on which something came that must not come."""

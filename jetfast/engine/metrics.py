@@ -10,6 +10,14 @@
          "idle_processors": int,                  those whose inputs are all idle
          ... and ProcessorContext.counters, summed by name ("late_rows", ...)
      }},
+     "event_time": {                          for `job.explain_watermark()`
+         "now_us": int,                       wall clock of the report
+         "sources": [{"vertex", "processor", "blocked", ...}],    jetfast.core.event_time_report; has it output that
+                                                                  waits for room?
+         "steps": [{"vertex": str, "processor": int, "watermark_us": int | None, "idle", "finished": bool,
+                    "since_us": int,          wall clock when that watermark was first seen here
+                    "input": str | None, "input_watermark_us": int | None,    which holds it back
+                    "leap": None | {"at_us", "from_us", "to_us": int, "all_idle": bool}}]},
      "peers": [{"peer", "rows_sent", "rows_received", "bytes_sent", "bytes_received": int}],
      "sampled_cpu_ns", "sampled_kernel_ns": int,  CPU time of sampled rounds of the workers; of that, in kernels
      "queued_bytes": int, "queued_bytes_peak": int, "memory_limit": int | None}
@@ -19,8 +27,11 @@ Counters are read while others write them: each is exact for its moment, they ne
 
 from typing import TYPE_CHECKING, Any
 
+from jetfast.types import MIN_TIME
+
 if TYPE_CHECKING:
     from jetfast.engine.execution import Execution
+    from jetfast.engine.inbound_edge import Inbound
     from jetfast.engine.processor_tasklet import ProcessorTasklet
 
 
@@ -41,12 +52,48 @@ def execution_metrics(execution: "Execution") -> dict[str, Any]:
         "execution_id": execution.execution_id,
         "member": execution.member,
         "vertices": vertices,
+        "event_time": event_time_metrics(execution),
         "peers": [dict(peer._asdict()) for peer in peers],
         "sampled_cpu_ns": sum(worker.cpu_sampler.cpu_ns for worker in execution.workers),
         "sampled_kernel_ns": sum(worker.cpu_sampler.kernel_ns for worker in execution.workers),
         "queued_bytes": 0 if budget is None else budget.used_bytes,
         "queued_bytes_peak": 0 if budget is None else budget.peak_bytes,
         "memory_limit": execution.memory_limit,
+    }
+
+
+def event_time_metrics(execution: "Execution") -> dict[str, Any]:
+    """Return what each processor of this member can tell about its watermark."""
+    now_us = execution.now_us()
+    sources: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
+    for tasklet in execution.tasklets:
+        context = tasklet.context
+        where = {"vertex": context.vertex, "processor": context.index, "finished": tasklet.finished}
+        if tasklet.inbound is None:
+            described = tasklet.describe_event_time()
+            if described is not None:
+                sources.append({**where, "blocked": bool(tasklet.outbox.blocked), **described})
+        else:
+            steps.append({**where, **inbound_metrics(tasklet.inbound, execution, tasklet.name, now_us)})
+    return {"now_us": now_us, "sources": sources, "steps": steps}
+
+
+def inbound_metrics(inbound: "Inbound", execution: "Execution", name: str, now_us: int) -> dict[str, Any]:
+    """Return which input holds the watermark of one processor back."""
+    watermark = inbound.watermark
+    seen = execution.watermarks_seen.get(name)
+    if seen is None or seen[0] != watermark:
+        seen = execution.watermarks_seen[name] = (watermark, now_us)
+    holder = inbound.holder()
+    leap = inbound.leap
+    return {
+        "watermark_us": None if watermark == MIN_TIME else watermark,
+        "idle": inbound.idle,
+        "since_us": seen[1],
+        "input": None if holder is None else holder[0].upstream,
+        "input_watermark_us": None if holder is None or holder[1] == MIN_TIME else holder[1],
+        "leap": None if leap is None else dict(zip(("at_us", "from_us", "to_us", "all_idle"), leap, strict=True)),
     }
 
 

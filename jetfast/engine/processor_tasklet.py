@@ -46,6 +46,7 @@ class ProcessorTasklet:
         "cooperative",
         "done_sent",
         "emitted",
+        "event_time",
         "finished",
         "follow",
         "inbound",
@@ -88,6 +89,8 @@ class ProcessorTasklet:
         self.done_sent = False
         self.finished = False
         self.closed = False
+        self.event_time: dict[str, Any] | None = None
+        """What a source said of its event time when it was closed."""
         self.busy_ns = 0
         self.rows_in = self.batches_in = self.rows_out = self.batches_out = 0
         self.watermark_out = MIN_TIME
@@ -106,6 +109,7 @@ class ProcessorTasklet:
         self.closed = True
         self.output = self.batch = None
         processor = self.processor
+        self.event_time = self.describe_event_time()
         self.source = None
         del self.processor  # its state is let go now, though others may run on and metrics may be asked for
         try:
@@ -323,6 +327,16 @@ class ProcessorTasklet:
         yield from output or ()
         if self.emitted:
             self.follow = IDLE
+
+    def describe_event_time(self) -> dict[str, Any] | None:
+        """What a source tells of its event time, even when it has been closed. Any thread."""
+        source = self.source
+        if source is None:
+            return self.event_time
+        try:
+            return source.describe_event_time()
+        except AttributeError:  # it is not open yet, or its opening failed
+            return None
 
     @property
     def watermark_us(self) -> int | None:

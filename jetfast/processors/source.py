@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from jetfast.core.batch import Batch
 from jetfast.core.event_time import IDLE_TIMEOUT_US, PolledClock, SourceEventTime
+from jetfast.core.event_time_report import report_event_time
 from jetfast.core.items import Emit, Output
 from jetfast.core.processor import BROADCAST, ProcessorContext, SourceProcessor, StateBatch
 from jetfast.core.readable import rows_as_json
@@ -196,6 +197,11 @@ class SourceReader(SourceProcessor):
                     failure = failure or close_error
         if failure is not None and error is None:
             raise failure
+
+    def describe_event_time(self) -> dict[str, Any] | None:
+        if self.event_time is None:
+            return None
+        return report_event_time(self.event_time, self.partitions, [reader is not None for reader in self.readers])
 
     def _reading_order(self) -> list[int]:
         if self.event_time is not None:

@@ -242,4 +242,4 @@ def test_each_source_partition_gets_a_policy_of_its_own() -> None:
         assert hash(other) == hash(policy)
         assert policy.watermark > other.watermark == MIN_TIME
     assert watermarks.fixed_lag("1s") != watermarks.fixed_lag("2s")
-    assert repr(watermarks.fixed_lag("1s")) == "FixedLag(1000000)"
+    assert repr(watermarks.limiting_lag_and_delay("1s", "2m")) == 'limiting_lag_and_delay("1s", "2m")'
