@@ -17,6 +17,7 @@ from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.transport import MemoryNetwork
 from jetfast.errors import MemberLostError
+from jetfast.types import Duration
 
 
 class LocalCluster:
@@ -47,6 +48,7 @@ class LocalCluster:
         memory_limit: str = DEFAULT_MEMORY_LIMIT,
         progress: bool | None = None,
         two_stage: bool | None = None,
+        max_watermark_retention: Duration | None = None,
     ) -> Job:
         """Start a job and return its handle at once.
 
@@ -59,6 +61,8 @@ class LocalCluster:
             under way between members; each queue may take one batch more. State of windows is not in it
         progress : shown by `job.wait()`: a bar on a terminal, else log lines; False: nothing
         two_stage : aggregate near the source first (True), never (False), or as the planner chooses (None)
+        max_watermark_retention : a watermark is kept back for other inputs that lag for at most so long, such as "10s", by
+            the first step where several inputs come together; what comes later is late. Default: as long as they lag
         """
         submission = accept_submission(
             pipeline,
@@ -69,6 +73,7 @@ class LocalCluster:
             memory_limit=memory_limit,
             progress=progress,
             two_stage=two_stage,
+            max_watermark_retention=max_watermark_retention,
         )
         runner = Runner(
             ExecutionSettings(

@@ -11,6 +11,7 @@ from jetfast.control.progress import show_log_lines
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobDefinitionError
+from jetfast.types import Duration, non_negative_duration_us
 
 logger = logging.getLogger("jetfast")
 
@@ -38,6 +39,7 @@ class Cluster(Protocol):
         memory_limit: str = DEFAULT_MEMORY_LIMIT,
         progress: bool | None = None,
         two_stage: bool | None = None,
+        max_watermark_retention: Duration | None = None,
     ) -> Job:
         """Start a job and return its handle at once."""
 
@@ -63,6 +65,7 @@ def accept_submission(
     memory_limit: str,
     progress: bool | None,
     two_stage: bool | None,
+    max_watermark_retention: Duration | None = None,
 ) -> Submission:
     """Check the settings, plan the pipeline, log the guarantee. Raises JobDefinitionError and TypeError."""
     if not callable(getattr(pipeline, "plan", None)):
@@ -77,6 +80,8 @@ def accept_submission(
     chosen = check_guarantee(guarantee)
     memory_limit_bytes = bytes_of(memory_limit, "memory_limit")
     dag = pipeline.plan(member_count=member_count, workers=workers, two_stage=two_stage)
+    if max_watermark_retention is not None:
+        dag.max_watermark_retention_us = non_negative_duration_us(max_watermark_retention, "max_watermark_retention")
     if progress is not False:
         show_log_lines()
     reason = " (no snapshot store: a restart starts from the beginning)" if guarantee is None else ""

@@ -36,6 +36,7 @@ from jetfast.engine.outbound_edge import (
     Target,
 )
 from jetfast.engine.processor_tasklet import ProcessorTasklet
+from jetfast.engine.retaining_inbound import RetainingInbound, retaining_vertices
 from jetfast.engine.transport import ChannelId, ReceivingEnd, SendingEnd, Transport
 from jetfast.engine.worker import Assignment, Worker
 from jetfast.errors import JobCancelledError, ProtocolError, ResourcesError
@@ -103,6 +104,8 @@ class Execution:
         """Capacity of channels between members, by edge."""
         self.deliver = deliver
         self.partition_count = partition_count
+        self.retaining: set[str] = set()
+        """Vertices that go by `Dag.max_watermark_retention_us`."""
         self.watermarks_seen: dict[str, tuple[int, int]] = {}
         """By tasklet: the watermark that it was last seen to have, and the wall clock when that was new."""
         self.tasklets: list[ProcessorTasklet] = []
@@ -124,6 +127,8 @@ class Execution:
             crossing = any(edge.remote_channel_count(0) for edge in plan.edges)
             self.budget = MemoryBudget(self.memory_limit // 2 if crossing else self.memory_limit)
         self.remote_items = remote_queue_items(plan.edges, self.memory_limit and self.memory_limit // 2)
+        if self.dag.max_watermark_retention_us is not None:
+            self.retaining = retaining_vertices(plan)
         processors: dict[tuple[str, int], Processor] = {}
         try:
             for name, vertex in plan.vertices.items():
@@ -261,7 +266,12 @@ class Execution:
                     )
                 queues.append(InboundQueue(receiver.poll, f"{edge.edge.source}-{upstream}"))
             edges.append(InboundEdge(edge.edge.ordinal, edge.edge.priority, queues))
-        return Inbound(f"{name}-{index}", edges, self.now_us) if edges else None
+        if not edges:
+            return None
+        retention_us = self.dag.max_watermark_retention_us
+        if retention_us is not None and name in self.retaining:
+            return RetainingInbound(f"{name}-{index}", edges, self.now_us, retention_us)
+        return Inbound(f"{name}-{index}", edges, self.now_us)
 
     def _outbox(self, plan: ExecutionPlan, name: str, index: int) -> Outbox:
         edges = []
@@ -326,6 +336,7 @@ class Execution:
             tasklet.name: Assignment(
                 tasklet,
                 woken=tasklet.inbound is not None
+                and tasklet.context.vertex not in self.retaining
                 and not any(edge.crosses_members for edge in edges[tasklet.context.vertex]),
             )
             for tasklet in self.tasklets

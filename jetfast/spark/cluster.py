@@ -63,6 +63,7 @@ class SparkCluster:
         memory_limit: str = DEFAULT_MEMORY_LIMIT,
         progress: bool | None = None,
         two_stage: bool | None = None,
+        max_watermark_retention: Duration | None = None,
     ) -> Job:
         """Start a job and return its handle at once; parameters as of `LocalCluster.submit`.
 
@@ -80,6 +81,7 @@ class SparkCluster:
             memory_limit=memory_limit,
             progress=progress,
             two_stage=two_stage,
+            max_watermark_retention=max_watermark_retention,
         )
         try:
             dag = cloudpickle.dumps(submission.dag)

@@ -18,10 +18,10 @@ from tests.kernels.stream_reference import SlowCoalescer
 class World:
     """An inbound whose queues a test fills; `edges`: number of queues of each edge."""
 
-    def __init__(self, *edges):
+    def __init__(self, *edges, make=Inbound):
         self.now_us = 0
         self.queues = [[deque() for _ in range(count)] for count in edges]
-        self.inbound = Inbound(
+        self.inbound = make(
             "step-0",
             [
                 InboundEdge(ordinal, 0, [self.queue(items, ordinal, n) for n, items in enumerate(queues)])
