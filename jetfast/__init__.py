@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         variance,
     )
     from jetfast.core.guarantee import Guarantee
-    from jetfast.core.windows import sliding, tumbling
+    from jetfast.core.windows import session, sliding, tumbling
     from jetfast.kernels.partitioning import assign_partitions
 
 __version__ = "0.1.0"
@@ -77,6 +77,7 @@ _MODULE_OF = {
     "mean": "jetfast.core.aggregate",
     "memory": "jetfast.connectors.memory",
     "min": "jetfast.core.aggregate",
+    "session": "jetfast.core.windows",
     "sliding": "jetfast.core.windows",
     "stddev": "jetfast.core.aggregate",
     "stddev_pop": "jetfast.core.aggregate",
@@ -93,7 +94,7 @@ __all__ = [  # noqa: RUF022  # by meaning
     "Pipeline", "Stage", "col", "lit", "when", "coalesce", "Expression",
     "count", "sum", "mean", "avg", "min", "max",
     "variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop",
-    "tumbling", "sliding", "watermarks",
+    "tumbling", "sliding", "session", "watermarks",
     "files", "memory", "generator", "console", "collect",
     "LocalCluster", "Job", "JobStatus", "Guarantee", "errors", "assign_partitions", "__version__",
 ]  # fmt: skip

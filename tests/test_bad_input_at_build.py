@@ -119,7 +119,7 @@ ON_TIMED_STAGE: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "window that is none": (
         lambda s: s.group_by("carrier").window("1h"),
-        'window needs jf.tumbling("1h") or jf.sliding("24h", "1h"), got \'1h\'',
+        'window needs jf.tumbling("1h"), jf.sliding("24h", "1h") or jf.session("30m"), got \'1h\'',
     ),
     "no key": (
         lambda s: s.group_by(),

@@ -35,10 +35,10 @@ SIGNATURES = {
     "Stage.map_rows": "(self, function: 'Callable[[dict[str, Any]], dict[str, Any] | None]', *, schema: 'pa.Schema', "
     "name: 'str | None' = None) -> 'Stage'",
     "Stage.group_by": "(self, *keys: 'object') -> 'GroupedStage'",
-    "Stage.window": "(self, window: 'Window') -> 'WindowedStage'",
+    "Stage.window": "(self, window: 'AnyWindow') -> 'WindowedStage'",
     "Stage.write": "(self, sink: 'Sink', name: 'str | None' = None) -> 'None'",
     "Stage.collect": "(self, name: 'str' = 'result') -> 'None'",
-    "GroupedStage.window": "(self, window: 'Window') -> 'WindowedStage'",
+    "GroupedStage.window": "(self, window: 'AnyWindow') -> 'WindowedStage'",
     "WindowedStage.agg": "(self, *, name: 'str | None' = None, **aggregates: 'Aggregate') -> 'AggregateStage'",
     "Expression.alias": "(self, name: 'str') -> 'Expression'",
     "Expression.between": "(self, lower: 'object', upper: 'object') -> 'Expression'",
@@ -64,6 +64,7 @@ SIGNATURES = {
     "offset: str | datetime.timedelta = '0s') -> jetfast.core.windows.Window",
     "sliding": "(size: str | datetime.timedelta, slide: str | datetime.timedelta, *, "
     "offset: str | datetime.timedelta = '0s') -> jetfast.core.windows.Window",
+    "session": "(timeout: str | datetime.timedelta) -> jetfast.core.windows.SessionWindow",
     "watermarks.fixed_lag": "(lag: str | datetime.timedelta) -> jetfast.core.watermark_policies.FixedLag",
 }
 

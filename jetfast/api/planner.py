@@ -4,6 +4,7 @@
     2. A chain of stateless steps becomes one vertex. A union becomes no vertex: its reader has several inbound edges.
     3. A window becomes one vertex behind a partitioned edge, or two where rows would cross between members: the first
        accumulates per key and frame next to the source, so that one partial per key and frame crosses, not each row.
+       Sessions have no frames and are always one vertex.
 
 Other edges are isolated: order is kept, and a batch stays with its worker.
 """
@@ -37,6 +38,7 @@ from jetfast.core.items import MAIN_PORT
 from jetfast.core.processor import ProcessorSupplier
 from jetfast.core.routing import ALL_TO_ONE, ISOLATED, Routing, partitioned
 from jetfast.core.throttling import EmitByFrame, NoThrottling, WatermarkThrottleFactory, coarsest_frame
+from jetfast.core.windows import SessionWindow
 from jetfast.errors import JobDefinitionError
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ class Planner:
         self.feeds[rejected] = [Feed(step.name, REJECTED_PORT, rejected.schema)]
 
     def frames_downstream(self, source: SourceStep) -> list[tuple[int, int]]:
-        """(slide_us, offset_us) of the windows that rows of a source come to."""
+        """(slide_us, offset_us) of the windows that rows of a source come to; of sessions their watermark step."""
         frames: list[tuple[int, int]] = []
         reached: set[int] = set()
         waiting: list[Step] = [source]
@@ -134,7 +136,11 @@ class Planner:
                 continue
             reached.add(id(step))
             if isinstance(step, WindowStep):
-                frames.append((step.window.slide_us, step.window.offset_us))
+                window = step.window
+                if isinstance(window, SessionWindow):
+                    frames.append((window.watermark_step_us, 0))
+                else:
+                    frames.append((window.slide_us, window.offset_us))
             waiting += [reader for output, readers in self.readers.items() if output.step is step for reader in readers]
         return frames
 
@@ -197,6 +203,7 @@ class Planner:
     def plan_window(self, step: WindowStep) -> None:
         from jetfast.processors.accumulate_by_frame import AccumulateByFrame
         from jetfast.processors.combine_frames import CombineFrames
+        from jetfast.processors.session_window import SessionWindowProcessor
         from jetfast.processors.sliding_window import SlidingWindowProcessor
 
         late = Output(step, LATE_PORT)
@@ -205,18 +212,18 @@ class Planner:
         schema = feeds[0].schema
         keys = [key for key, _ in step.keys]
         aggregates = [AggregateColumn(a.name, a.kind, argument_column(a.name, a.argument)) for a in step.aggregates]
-        arguments = (schema, keys, step.time_column, aggregates, step.window)
-        if self.two_stage and not late_wanted:
+        rows, window = (schema, keys, step.time_column, aggregates), step.window
+        supplier: ProcessorSupplier
+        if isinstance(window, SessionWindow):
+            supplier = partial(SessionWindowProcessor, *rows, window)
+        elif self.two_stage and not late_wanted:
             first = f"{step.name} (accumulate)"
-            self.add_vertex(first, partial(AccumulateByFrame, *arguments), feeds)
-            partials = Feed(first, MAIN_PORT, AccumulateByFrame(*arguments).partial_schema)
-            self.add_vertex(
-                step.name, partial(CombineFrames, *arguments), [partials], partitioned(*keys), crossing=True
-            )
+            self.add_vertex(first, partial(AccumulateByFrame, *rows, window), feeds)
+            feeds = [Feed(first, MAIN_PORT, AccumulateByFrame(*rows, window).partial_schema)]
+            supplier = partial(CombineFrames, *rows, window)
         else:
-            self.add_vertex(
-                step.name, partial(SlidingWindowProcessor, *arguments), feeds, partitioned(*keys), crossing=True
-            )
+            supplier = partial(SlidingWindowProcessor, *rows, window)
+        self.add_vertex(step.name, supplier, feeds, partitioned(*keys), crossing=True)
         self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, step.schemas[MAIN_PORT])]
         if late_wanted:
             missed_until = [late.schema.field(MISSED_UNTIL)] if MISSED_UNTIL not in schema.names else []

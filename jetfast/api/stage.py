@@ -42,7 +42,7 @@ from jetfast.core.items import MAIN_PORT
 from jetfast.core.source import ChecksEventTime, Sink
 from jetfast.core.throttling import WatermarkThrottleFactory
 from jetfast.core.watermark_policies import FixedLag, WatermarkPolicyFactory
-from jetfast.core.windows import Window
+from jetfast.core.windows import AnyWindow, SessionWindow
 from jetfast.errors import JobDefinitionError
 from jetfast.types import Duration, non_negative_duration_us
 
@@ -248,8 +248,8 @@ class Stage:
         checked_group_keys(step_name, named, self.schema)
         return GroupedStage(self, named)
 
-    def window(self, window: Window) -> WindowedStage:
-        """Cut event time into windows (`jf.tumbling`, `jf.sliding`) over all rows together; follow with `.agg(...)`."""
+    def window(self, window: AnyWindow) -> WindowedStage:
+        """Windows (`jf.tumbling`, `jf.sliding`, `jf.session`) over all rows together; follow with `.agg(...)`."""
         return WindowedStage(self, (), window)
 
     def write(self, sink: Sink, name: str | None = None) -> None:
@@ -447,8 +447,8 @@ class GroupedStage:
         self._stage = stage
         self._keys = keys
 
-    def window(self, window: Window) -> WindowedStage:
-        """Cut event time into windows (`jf.tumbling`, `jf.sliding`); follow with `.agg(...)`."""
+    def window(self, window: AnyWindow) -> WindowedStage:
+        """Cut event time into windows (`jf.tumbling`, `jf.sliding`, `jf.session`); follow with `.agg(...)`."""
         return WindowedStage(self._stage, self._keys, window)
 
     def agg(self, **aggregates: Aggregate) -> AggregateStage:
@@ -464,9 +464,11 @@ class GroupedStage:
 class WindowedStage:
     """Rows grouped by keys and window, waiting for aggregates."""
 
-    def __init__(self, stage: Stage, keys: tuple[tuple[str, Expression], ...], window: Window) -> None:
-        if not isinstance(window, Window):
-            raise JobDefinitionError(f'window needs jf.tumbling("1h") or jf.sliding("24h", "1h"), got {window!r}')
+    def __init__(self, stage: Stage, keys: tuple[tuple[str, Expression], ...], window: AnyWindow) -> None:
+        if not isinstance(window, AnyWindow):
+            raise JobDefinitionError(
+                f'window needs jf.tumbling("1h"), jf.sliding("24h", "1h") or jf.session("30m"), got {window!r}'
+            )
         self._stage = stage
         self._keys = keys
         self._window = window
@@ -475,8 +477,8 @@ class WindowedStage:
         """Aggregate per key and window: `agg(flights=jf.count(), worst=jf.max("delay"))`.
 
         The result has the keys, window_start and window_end (timestamp[us], end exclusive), and the aggregates, one
-        row per key and window that has rows, when the watermark has passed the window's end. Its event time would be
-        window_end - 1 us; a window over the result of a window is not supported yet.
+        row per key and window that has rows, when the watermark has passed the window's end. A session starts at its
+        first row and ends `timeout` after its last. A window over the result of a window is not supported yet.
         """
         return aggregate(self._stage, self._keys, self._window, aggregates, name)
 
@@ -491,6 +493,7 @@ class AggregateStage(Stage):
     def late_rows(self) -> Stage:
         """Rows that missed a window: the input's columns and `missed_until`, the end of the last window they missed.
 
+        A late row of a session window has missed none that could be named: its `missed_until` is null.
         Not consumed, they are only counted in `job.metrics`.
         """
         return SideStage(Output(self._output.step, LATE_PORT), "late rows")
@@ -499,7 +502,7 @@ class AggregateStage(Stage):
 def aggregate(
     stage: Stage,
     keys: tuple[tuple[str, Expression], ...],
-    window: Window,
+    window: AnyWindow,
     aggregates: Mapping[str, Aggregate],
     name: str | None,
 ) -> AggregateStage:
@@ -591,24 +594,24 @@ def check_aggregate(step: str, name: str, value: Aggregate, schema: pa.Schema) -
 def window_result_schema(
     keys: Sequence[pa.Field],
     time: pa.Field,
-    window: Window,
+    window: AnyWindow,
     aggregates: Sequence[tuple[WindowedAggregate, pa.DataType | None]],
 ) -> pa.Schema:
     """Ask the kernel which columns it will give: it plainly holds keys that came as dictionaries, say."""
+    from jetfast.kernels.sessions import SessionTable
     from jetfast.kernels.windows import WindowTable
 
     time_name = HIDDEN + "time"
     arguments = [pa.field(HIDDEN + a.name, value_type) for a, value_type in aggregates if value_type is not None]
-    table = WindowTable(
+    definition = (
         pa.schema([*keys, time.with_name(time_name), *arguments]),
         [key.name for key in keys],
         time_name,
         [(a.name, a.kind.value, None if value_type is None else HIDDEN + a.name) for a, value_type in aggregates],
-        window.size_us,
-        window.slide_us,
-        window.offset_us,
     )
-    return table.output_schema
+    if isinstance(window, SessionWindow):
+        return SessionTable(*definition, window.timeout_us).output_schema
+    return WindowTable(*definition, window.size_us, window.slide_us, window.offset_us).output_schema
 
 
 def check_keys(step: str, keys: pa.Schema) -> None:

@@ -19,7 +19,7 @@ from jetfast.core.items import MAIN_PORT
 from jetfast.core.source import REJECTED_SCHEMA, Sink, Source
 from jetfast.core.throttling import WatermarkThrottleFactory
 from jetfast.core.watermark_policies import WatermarkPolicyFactory
-from jetfast.core.windows import Window
+from jetfast.core.windows import AnyWindow
 
 if TYPE_CHECKING:
     from jetfast.api.pipeline import Pipeline
@@ -130,7 +130,7 @@ class WindowStep(Step):
 
     keys: Sequence[tuple[str, Expression | None]] = field(kw_only=True)
     time_column: str = field(kw_only=True)
-    window: Window = field(kw_only=True)
+    window: AnyWindow = field(kw_only=True)
     aggregates: Sequence[WindowedAggregate] = field(kw_only=True)
 
     def describe(self) -> str:

@@ -1,6 +1,7 @@
 """Window definitions and the arithmetic of frames.
 
 A frame is a slide-sized slice of event time named by its exclusive end; the window with end e covers [e - size, e).
+A session has no frames: it grows with its rows.
 """
 
 from dataclasses import dataclass
@@ -41,6 +42,31 @@ class Window:
         return f"sliding {format_duration(self.size_us)} by {format_duration(self.slide_us)}{offset}"
 
 
+@dataclass(frozen=True)
+class SessionWindow:
+    """Sessions of rows that lie close together: a row covers [time, time + timeout_us], and what touches merges."""
+
+    timeout_us: int
+
+    def end_of(self, last: int) -> int:
+        """End of a session whose last row is at `last`; saturates at MAX_TIME."""
+        return min(MAX_TIME, last + self.timeout_us)
+
+    @property
+    def watermark_step_us(self) -> int:
+        """How fine watermarks must be: a power of ten (so that it divides most slides), at most timeout / 100."""
+        step_us = 1
+        while step_us * 1000 <= self.timeout_us:
+            step_us *= 10
+        return step_us
+
+    def __str__(self) -> str:
+        return f"session {format_duration(self.timeout_us)}"
+
+
+AnyWindow = Window | SessionWindow
+
+
 def tumbling(size: Duration, *, offset: Duration = "0s") -> Window:
     """Windows of `size`, one after the other, aligned to the epoch plus `offset`."""
     size_us = positive_duration_us(size, "window size")
@@ -59,3 +85,12 @@ def sliding(size: Duration, slide: Duration, *, offset: Duration = "0s") -> Wind
             f"{near}{format_duration(lower + slide_us)}"
         )
     return Window(size_us, slide_us, duration_us(offset, "window offset") % slide_us)
+
+
+def session(timeout: Duration) -> SessionWindow:
+    """Sessions: rows of a key whose times are at most `timeout` apart are in one, as in Spark's `session_window`.
+
+    A session starts at its first row (window_start) and ends `timeout` after its last (window_end). Its result leaves
+    when the watermark has passed that end.
+    """
+    return SessionWindow(positive_duration_us(timeout, "session timeout"))

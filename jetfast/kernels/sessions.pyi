@@ -1,9 +1,7 @@
 """Types of sessions.pyx: session windows by key (SEMANTICS: sessions)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.kernels.columns import Batch
@@ -30,10 +28,11 @@ class SessionTable:
         aggregates: Sequence[tuple[str, str, str | None]],
         timeout_us: int,
         partition_count: int = 271,
-        partitions: npt.NDArray[np.int32] | None = None,  # owned (None: all); `save` writes a bound for each
+        partitions: Iterable[int] | None = None,  # owned (None: all); `save` writes a bound for each
     ) -> None: ...
     def accumulate(self, batch: Batch, collect_late: bool = False) -> Batch | None: ...  # late rows
-    def advance(self, watermark: int) -> None: ...  # every session with end < watermark becomes due
+    def advance(self, watermark: int) -> bool: ...  # every session with end < watermark becomes due; is there any?
+    def row_counts(self) -> tuple[int, int, int, int]: ...  # on time, late, 0, rejected: each row in one
     def emit(self, rows_max: int = 65536) -> Batch | None: ...  # next due results, ascending end; None: nothing is due
     def save(self) -> list[tuple[int, str, pa.RecordBatch]]: ...  # (partition, kind, rows)
     def restore(self, partition: int, kind: str, rows: pa.RecordBatch) -> None: ...

@@ -15,6 +15,8 @@ from jetfast.kernels._csrc cimport session_table as cpp
 from jetfast.kernels._csrc.batch cimport Rows, slice_rows
 from jetfast.kernels._csrc.keyed_frames cimport BatchColumns, MemoryUse
 from jetfast.kernels._csrc.keyed_results cimport LateRows
+from jetfast.kernels._csrc.kernel_clock cimport KernelClock
+from jetfast.kernels.clocks cimport kernel_clock
 from jetfast.kernels.columns cimport Batch, make_batch, shared_arena
 from jetfast.kernels.windows cimport TableLayout
 
@@ -82,6 +84,12 @@ cdef class SessionTable:
         """Rows whose time is null or does not fit 64 bits of microseconds."""
         return dereference(self.table).rejected_rows
 
+    def row_counts(self):
+        """As WindowTable.row_counts; no row is partly late."""
+        cdef int64_t late = dereference(self.table).late_rows
+        cdef int64_t rejected = dereference(self.table).rejected_rows
+        return dereference(self.table).rows - late - rejected, late, 0, rejected
+
     def accumulate(self, Batch batch not None, collect_late=False):
         """Take in rows, judged by the last watermark.
 
@@ -91,9 +99,12 @@ cdef class SessionTable:
         cdef BatchColumns columns = self.layout.batch_columns(batch)
         cdef LateRows late
         cdef LateRows* late_target = &late if collect_late else NULL
+        cdef KernelClock* clock = kernel_clock()
         self.started = True
         with nogil:
+            clock.enter()
             dereference(self.table).accumulate(columns, late_target)
+            clock.leave()
         if late.rows.empty():
             return None
         cdef int64_t count = late.rows.size()
@@ -102,10 +113,17 @@ cdef class SessionTable:
         return batch.take(rows).with_columns(Batch.from_arrow(missed_until))
 
     def advance(self, int64_t watermark):
-        """Make every session with an end below the watermark due. MAX_TIME: all. ValueError if it goes back."""
+        """Make every session with an end below the watermark due. MAX_TIME: all. ValueError if it goes back.
+
+        Returns whether any is due; if not, there is nothing to emit.
+        """
+        cdef KernelClock* clock = kernel_clock()
         self.started = True
         with nogil:
+            clock.enter()
             dereference(self.table).advance(watermark)
+            clock.leave()
+        return dereference(self.table).is_emitting()
 
     def emit(self, int64_t rows_max=65536):
         """Return the next due results (output_schema, ascending window_end, at most rows_max rows), or None: none is left.
@@ -115,9 +133,14 @@ cdef class SessionTable:
         cdef Rows rows
         if rows_max < 1:
             raise ValueError(f"rows_max must be at least 1, got {rows_max}")
+        if not dereference(self.table).is_emitting():
+            return None
+        cdef KernelClock* clock = kernel_clock()
         try:
             with nogil:
+                clock.enter()
                 rows = dereference(self.table).emit(rows_max)
+                clock.leave()
         except OverflowError:
             raise OverflowError(
                 self.layout.overflow_message(dereference(self.table).overflow, dereference(self.table).keys())

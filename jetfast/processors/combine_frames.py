@@ -2,10 +2,10 @@
 
 from jetfast.core.batch import Batch
 from jetfast.core.items import Output
-from jetfast.processors.sliding_window import WindowProcessor
+from jetfast.processors.sliding_window import SlidingWindowProcessor
 
 
-class CombineFrames(WindowProcessor):
+class CombineFrames(SlidingWindowProcessor):
     """Takes the partials of `AccumulateByFrame`; gives results as `SlidingWindowProcessor` does, without late rows.
 
     Late rows are counted in rows: each partial carries its count. What is saved is the same as in one stage, so that

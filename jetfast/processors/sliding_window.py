@@ -1,106 +1,21 @@
 """Windows by key in one stage: takes rows, gives one row per key and window when the watermark has passed its end."""
 
-from collections.abc import Iterable, Iterator, Sequence
-
-import pyarrow as pa
-
-from jetfast.core.aggregate import AggregateColumn
-from jetfast.core.batch import Batch
-from jetfast.core.items import Emit, Output
-from jetfast.core.processor import Processor, ProcessorContext, StateBatch
+from jetfast.core.processor import ProcessorContext
 from jetfast.core.windows import Window
 from jetfast.kernels.windows import WindowTable
-from jetfast.types import MAX_TIME
-
-LATE_PORT = 1
-"""Rows that missed a window: the input's columns and `missed_until`, the end of the last window missed."""
+from jetfast.processors.keyed_window import KeyedWindow
 
 
-class WindowProcessor(Processor):
-    """What one stage and the second of two have in common: a table of windows, emitted by watermarks, saved and
-    restored.
+class SlidingWindowProcessor(KeyedWindow[Window, WindowTable]):
+    """Tumbling and sliding windows: judges which rows are late, and gives those that missed a window to port 1."""
 
-    Parameters
-    ----------
-    schema : of the rows (of the first stage's input, if there are two)
-    keys : columns to group by; none: all rows together
-    time : event-time column (timestamp or date)
-    aggregates : result columns
-    window : tumbling or sliding
-    """
-
-    def __init__(
-        self,
-        schema: pa.Schema,
-        keys: Sequence[str],
-        time: str,
-        aggregates: Sequence[AggregateColumn],
-        window: Window,
-    ) -> None:
-        self.schema = schema
-        self.keys = tuple(keys)
-        self.time = time
-        self.aggregates = tuple(aggregates)
-        self.window = window
-
-    def open(self, context: ProcessorContext) -> None:
-        self.counters = context.counters
-        self.table = WindowTable(
-            self.schema,
-            self.keys,
-            self.time,
-            [(aggregate.name, aggregate.kind.value, aggregate.column) for aggregate in self.aggregates],
-            self.window.size_us,
-            self.window.slide_us,
-            self.window.offset_us,
+    def make_table(self, context: ProcessorContext) -> WindowTable:
+        window = self.window
+        return WindowTable(
+            *self.table_arguments(),
+            window.size_us,
+            window.slide_us,
+            window.offset_us,
             context.partition_count,
             context.partitions,
         )
-        self.count_rows()
-
-    def process_watermark(self, watermark: int) -> Iterable[Output]:
-        # Most watermarks end no window.
-        return self.emit() if self.table.advance(watermark) else ()
-
-    def emit(self) -> Iterator[Output]:
-        """The results that are due."""
-        emit = self.table.emit
-        while (results := emit()) is not None:
-            yield results
-
-    def complete(self) -> Iterable[Output]:
-        return self.process_watermark(MAX_TIME)
-
-    def save_snapshot(self) -> Iterator[StateBatch]:
-        for partition, kind, rows in self.table.save():
-            yield StateBatch(partition, kind, rows)
-
-    def restore_snapshot(self, state: StateBatch) -> None:
-        self.table.restore(state.partition, state.kind, state.rows)
-
-    def finish_restore(self) -> None:
-        self.table.finish_restore()
-        self.count_rows()
-
-    def count_rows(self) -> None:
-        """Every row is in exactly one of these."""
-        counters = self.counters
-        (
-            counters["on_time_rows"],
-            counters["late_rows"],
-            counters["partly_late_rows"],
-            counters["rejected_rows"],
-        ) = self.table.row_counts()
-
-
-class SlidingWindowProcessor(WindowProcessor):
-    """One stage: judges which rows are late, and gives those that missed a window to port 1 if somebody reads it."""
-
-    def open(self, context: ProcessorContext) -> None:
-        self.collect_late = LATE_PORT in context.connected_ports
-        super().open(context)
-
-    def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
-        late = self.table.accumulate(batch, self.collect_late)
-        self.count_rows()
-        return () if late is None else (Emit(LATE_PORT, late),)

@@ -211,3 +211,23 @@ def test_a_source_with_computed_time_reads_only_what_is_used_and_travels() -> No
     assert edge_into(dag, "hours").schema.names == ["n", "time"]
     assert dag.vertices["rows"].supplier.source.source.schema.names == ["at", "n"]
     assert jf.LocalCluster(2, 1).submit(pipeline, progress=False).to_arrow()["n"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("two_stage", [None, True, False])
+def test_a_session_window_is_one_stage_at_the_owner_of_its_key(two_stage: bool | None) -> None:
+    pipeline = jf.Pipeline()
+    timed(pipeline).group_by("k").window(jf.session("1m")).agg(n=jf.count(), name="sessions").collect()
+    dag = pipeline.plan(member_count=2, two_stage=two_stage)
+    assert "sessions (accumulate)" not in dag.vertices
+    edge = edge_into(dag, "sessions")
+    assert (edge.routing, edge.distributed) == (partitioned("k"), True)
+    assert dag.vertices["rows"].supplier.throttle == jf.watermarks.emit_by_frame(jf.tumbling("100ms"))  # type: ignore[attr-defined]
+    pickle.loads(pickle.dumps(dag.vertices["sessions"].supplier))
+
+
+def test_a_session_and_a_sliding_window_get_watermarks_that_both_can_bear() -> None:
+    pipeline = jf.Pipeline()
+    rows = timed(pipeline)
+    rows.group_by("k").window(jf.session("1m")).agg(n=jf.count(), name="sessions").collect("a")
+    rows.group_by("k").window(jf.tumbling("250ms")).agg(n=jf.count(), name="windows").collect("b")
+    assert pipeline.plan().vertices["rows"].supplier.throttle == jf.watermarks.emit_by_frame(jf.tumbling("50ms"))  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ import jetfast as jf
 from jetfast.connectors.memory import EMPTY, MemorySource
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import PartitionReader, Position, Rows
+from jetfast.core.windows import AnyWindow
 from tests.clusters import windows_reference
 from tests.clusters.windows_reference import SCHEMA, as_sorted
 
@@ -137,8 +138,9 @@ def run(
     late: bool = True,
     idle_timeout: str = "60s",
     memory_limit: str = "1GB",
+    window: AnyWindow | None = None,
 ) -> Outcome:
-    """Run the case through the public API."""
+    """Run the case through the public API; `window`: another one than the sliding one of the case."""
     pipeline = jf.Pipeline("windows")
     rows = pipeline.read(source(case, batch_rows), name="rows").with_event_time(
         "time", jf.watermarks.fixed_lag(lag), idle_timeout=idle_timeout
@@ -146,7 +148,7 @@ def run(
     rows.rejected_rows.collect("rejected")
     windows = (
         rows.group_by("key", "code")
-        .window(jf.sliding(f"{case.size_us}us", f"{case.slide_us}us"))
+        .window(window or jf.sliding(f"{case.size_us}us", f"{case.slide_us}us"))
         .agg(**AGGREGATES, name="windows")
     )
     windows.collect("result")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetfast.core.windows import Window, sliding, tumbling
+from jetfast.core.windows import SessionWindow, Window, session, sliding, tumbling
 from jetfast.errors import DurationError, JobDefinitionError
 from jetfast.types import MAX_TIME, MIN_TIME
 
@@ -63,3 +63,26 @@ def test_floor_and_frame_enclose_the_time(time, slide, frames, offset):
     assert window.frame_of(time) - window.floor(time) == slide
     assert (window.floor(time) - window.offset_us) % slide == 0
     assert window.last_window_of(time) - window.size_us <= time
+
+
+@pytest.mark.parametrize(
+    ("timeout", "step_us"),
+    [("1us", 1), ("999us", 1), ("1ms", 10), ("1s", 10_000), ("30m", 10_000_000), ("1h", 10_000_000)],
+)
+def test_watermarks_for_sessions_come_in_powers_of_ten_of_at_most_a_hundredth_of_the_timeout(timeout, step_us):
+    window = session(timeout)
+    assert window.watermark_step_us == step_us
+    assert step_us == 1 or step_us * 100 <= window.timeout_us
+
+
+def test_a_session_ends_timeout_after_its_last_row():
+    assert session("30m") == SessionWindow(1800 * SECOND)
+    assert str(session("30m")) == "session 30m"
+    assert SessionWindow(10).end_of(-5) == 5
+    assert SessionWindow(10).end_of(MAX_TIME - 5) == MAX_TIME
+
+
+@pytest.mark.parametrize("timeout", ["0s", "-1s"])
+def test_a_session_timeout_must_be_positive(timeout):
+    with pytest.raises(DurationError, match="session timeout"):
+        session(timeout)

@@ -1,6 +1,7 @@
-"""The slow twin of SessionTable: keeps every row and finds the sessions by sorting them, in plain Python and exactly."""
+"""The slow twin of SessionTable: keeps every row and finds sessions by sorting, in plain Python and exactly."""
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from jetfast.types import MAX_TIME, MIN_TIME
@@ -8,11 +9,9 @@ from tests.kernels.reference_windows import Result, Row, aggregate, canonical
 
 
 class ReferenceSessions:
-    """`accumulate` rows (dicts; times are int microseconds or None), `advance`, compare. See SessionTable for the rules."""
+    """`accumulate` rows (dicts; times are int microseconds or None), `advance`, compare. Rules as of SessionTable."""
 
-    def __init__(
-        self, keys: list[str], time: str, aggregates: list[tuple[str, str, str | None]], timeout: int
-    ) -> None:
+    def __init__(self, keys: list[str], time: str, aggregates: list[tuple[str, str, str | None]], timeout: int) -> None:
         self.keys, self.time, self.aggregates, self.timeout = keys, time, aggregates, timeout
         self.watermark = MIN_TIME
         self.kept: dict[tuple[Any, ...], list[Row]] = {}
@@ -38,7 +37,7 @@ class ReferenceSessions:
         for key, rows in self.kept.items():
             ordered = sorted(rows, key=lambda row: row[self.time])
             sessions = [ordered[:1]]
-            for before, row in zip(ordered, ordered[1:], strict=False):
+            for before, row in pairwise(ordered):
                 if row[self.time] > before[self.time] + self.timeout:
                     sessions.append([])
                 sessions[-1].append(row)

@@ -1,0 +1,103 @@
+"""Windows by key: a table of open windows that rows enter, watermarks make emit, and snapshots save."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+from jetfast.core.aggregate import AggregateColumn
+from jetfast.core.batch import Batch
+from jetfast.core.items import Emit, Output
+from jetfast.core.processor import Processor, ProcessorContext, StateBatch
+from jetfast.core.windows import SessionWindow, Window
+from jetfast.kernels.sessions import SessionTable
+from jetfast.kernels.windows import WindowTable
+from jetfast.types import MAX_TIME
+
+LATE_PORT = 1
+"""Rows that missed a window: the input's columns and `missed_until`, the end of the last window missed."""
+
+Definition = TypeVar("Definition", Window, SessionWindow)
+Table = TypeVar("Table", WindowTable, SessionTable)
+
+
+class KeyedWindow(Processor, Generic[Definition, Table]):
+    """What windows of every kind have in common: a table that watermarks make emit, saved and restored.
+
+    Parameters
+    ----------
+    schema : of the rows (of the first stage's input, if there are two)
+    keys : columns to group by; none: all rows together
+    time : event-time column (timestamp or date)
+    aggregates : result columns
+    window : its definition
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        time: str,
+        aggregates: Sequence[AggregateColumn],
+        window: Definition,
+    ) -> None:
+        self.schema = schema
+        self.keys = tuple(keys)
+        self.time = time
+        self.aggregates = tuple(aggregates)
+        self.window: Definition = window
+
+    def open(self, context: ProcessorContext) -> None:
+        self.counters = context.counters
+        self.collect_late = LATE_PORT in context.connected_ports
+        self.table: Table = self.make_table(context)
+        self.count_rows()
+
+    def make_table(self, context: ProcessorContext) -> Table:
+        """Make the table for this kind of window."""
+        raise NotImplementedError
+
+    def table_arguments(self) -> tuple[pa.Schema, Sequence[str], str, list[tuple[str, str, str | None]]]:
+        """What every kind of table takes first: schema, keys, time, aggregates."""
+        aggregates = [(aggregate.name, aggregate.kind.value, aggregate.column) for aggregate in self.aggregates]
+        return self.schema, self.keys, self.time, aggregates
+
+    def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
+        """Take in rows; those that missed a window go to port 1 if somebody reads it."""
+        late = self.table.accumulate(batch, self.collect_late)
+        self.count_rows()
+        return () if late is None else (Emit(LATE_PORT, late),)
+
+    def process_watermark(self, watermark: int) -> Iterable[Output]:
+        # Most watermarks end no window.
+        return self.emit() if self.table.advance(watermark) else ()
+
+    def emit(self) -> Iterator[Output]:
+        """The results that are due."""
+        emit = self.table.emit
+        while (results := emit()) is not None:
+            yield results
+
+    def complete(self) -> Iterable[Output]:
+        return self.process_watermark(MAX_TIME)
+
+    def save_snapshot(self) -> Iterator[StateBatch]:
+        for partition, kind, rows in self.table.save():
+            yield StateBatch(partition, kind, rows)
+
+    def restore_snapshot(self, state: StateBatch) -> None:
+        self.table.restore(state.partition, state.kind, state.rows)
+
+    def finish_restore(self) -> None:
+        self.table.finish_restore()
+        self.count_rows()
+
+    def count_rows(self) -> None:
+        """Every row is in exactly one of these."""
+        counters = self.counters
+        (
+            counters["on_time_rows"],
+            counters["late_rows"],
+            counters["partly_late_rows"],
+            counters["rejected_rows"],
+        ) = self.table.row_counts()
