@@ -24,8 +24,11 @@ from jetfast.core.watermark_policies import (
     real_time_lag,
 )
 from jetfast.kernels.watermarks import WatermarkCoalescer
+from jetfast.types import MAX_TIME, MIN_TIME
 
 __all__ = [
+    "MAX_TIME",
+    "MIN_TIME",
     "WatermarkCoalescer",
     "WatermarkPolicy",
     "WatermarkThrottle",

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from typing import Any
 
 from jetfast.core.event_time import SourceEventTime
-from jetfast.core.watermark_policies import FixedLag
+from jetfast.core.watermark_policies import FixedLag, WatermarkPolicy
 from jetfast.types import MIN_TIME
 
 REPORTED_PARTITIONS_MAX = 8
@@ -39,7 +39,7 @@ def report_event_time(event_time: SourceEventTime, names: Sequence[str], opened:
     return {
         "watermark_us": _known(event_time.last),
         "idle": event_time.sent_idle,
-        "policy": str(policies[0]) if policies else "",
+        "policy": _policy_name(policies[0]) if policies else "",
         "partition_count": len(names),
         "unfinished": len(order),
         "leap": None if leap is None else asdict(leap),
@@ -65,6 +65,11 @@ def report_event_time(event_time: SourceEventTime, names: Sequence[str], opened:
 def _needed(event_time: SourceEventTime, partition: int) -> int | None:
     policy, watermark = event_time.policies[partition], event_time.watermarks[partition]
     return watermark + policy.lag_us if isinstance(policy, FixedLag) and watermark > MIN_TIME else None
+
+
+def _policy_name(policy: WatermarkPolicy) -> str:
+    """As the user wrote it; one of the user's own that does not say has the name of its class."""
+    return type(policy).__name__ if type(policy).__repr__ is object.__repr__ else repr(policy)
 
 
 def _known(watermark: int) -> int | None:
