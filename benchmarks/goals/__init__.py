@@ -10,20 +10,22 @@ from benchmarks.goals.inputs import inputs
 from benchmarks.goals.options import Options
 from benchmarks.goals.partitioning import goal_1
 from benchmarks.goals.pipelines import goal_8, goal_9
+from benchmarks.goals.sessions import sessions
 from benchmarks.goals.windows import goal_2, goal_3, goal_4, goal_6, goal_7
 from benchmarks.report import Entry
 
 
-def goal_3_and_inputs(options: Options) -> Iterator[Entry]:
-    """10k keys, and other kinds of input in the same windows."""
+def goal_3_and_beside(options: Options) -> Iterator[Entry]:
+    """10k keys, and beside it other kinds of input in the same windows, and sessions."""
     yield from goal_3(options)
     yield from inputs(options)
+    yield from sessions(options)
 
 
 GOALS: dict[int, Callable[[Options], Iterator[Entry]]] = {
     1: goal_1,
     2: goal_2,
-    3: goal_3_and_inputs,
+    3: goal_3_and_beside,
     4: goal_4,
     5: goal_5,
     6: goal_6,

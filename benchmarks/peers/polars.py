@@ -1,4 +1,4 @@
-"""Polars: splitting a batch by a hash of its key, grouping by key, and by key and frame."""
+"""Polars: splitting a batch by a hash of its key, grouping by key, by key and frame, and by session."""
 
 import numpy.typing as npt
 import polars as pl
@@ -61,3 +61,39 @@ GROUPS = {"eager": groups_eager, "streaming": groups_streaming}
 
 def groups_arrays(found: pl.DataFrame) -> dict[str, npt.NDArray]:
     return {name: found[name].to_numpy() for name in ("key", "count", "sum")}
+
+
+def sessions_lazy(frame: pl.DataFrame, timeout_us: int) -> pl.LazyFrame:
+    """Sort, and a new session wherever the key changes or the gap is too long: cheaper than diff().over("key")."""
+    time = pl.col("time").to_physical()
+    starts = (time.diff() > timeout_us) | (pl.col("key").diff() != 0)
+    return (
+        frame.lazy()
+        .sort("key", "time")
+        .with_columns(session=starts.fill_null(True).cum_sum())
+        .group_by("session")
+        .agg(pl.col("key").first(), time.min().alias("start"), time.max().alias("last"), *COUNT_AND_SUM)
+        .with_columns(pl.col("last") + timeout_us)
+    )
+
+
+def sessions_eager(frame: pl.DataFrame, timeout_us: int) -> pl.DataFrame:
+    return sessions_lazy(frame, timeout_us).collect(engine="in-memory")
+
+
+def sessions_streaming(frame: pl.DataFrame, timeout_us: int) -> pl.DataFrame:
+    return sessions_lazy(frame, timeout_us).collect(engine="streaming")
+
+
+SESSIONS = {"eager": sessions_eager, "streaming": sessions_streaming}
+
+
+def sessions_columns(found: pl.DataFrame) -> pl.DataFrame:
+    """As jetfast gives them, in order of key and start; for the check only."""
+    return found.select(
+        "key",
+        pl.col("start").cast(pl.Datetime("us")).alias("window_start"),
+        pl.col("last").cast(pl.Datetime("us")).alias("window_end"),
+        pl.col("count").cast(pl.Int64),
+        (pl.col("sum") / pl.col("count")).alias("mean"),
+    ).sort("key", "window_start")

@@ -83,6 +83,7 @@ def test_every_goal_is_measured_in_the_shape_that_others_read():
         (3, "sliding-10k-vs-polars"),
         (3, "sliding-10k-vs-polars-batch"),
         (3, "sliding-10k-vs-best"),
+        (None, "session-10k-vs-polars"),
         (4, "sliding-20k-vs-polars"),
         (4, "sliding-20k-vs-duckdb"),
         (5, "expansion-100-vs-duckdb"),
