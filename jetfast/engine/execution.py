@@ -264,7 +264,8 @@ class Execution:
                     receiver = self._transport(edge).receiver(
                         peer, channel, edge.edge.schema, self.remote_items[edge.index]
                     )
-                queues.append(InboundQueue(receiver.poll, f"{edge.edge.source}-{upstream}"))
+                poll_batches = receiver.poll_batches if isinstance(receiver, SpscQueue) else None
+                queues.append(InboundQueue(receiver.poll, f"{edge.edge.source}-{upstream}", poll_batches))
             edges.append(InboundEdge(edge.edge.ordinal, edge.edge.priority, queues))
         if not edges:
             return None

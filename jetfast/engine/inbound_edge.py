@@ -41,10 +41,14 @@ Event = Batch | Watermark | Signal | EdgeDone
 class InboundQueue:
     """One queue: where it comes from, and how to take the next item."""
 
-    __slots__ = ("edge", "idle", "index_in_edge", "number", "ordinal", "poll", "upstream")
+    __slots__ = ("edge", "idle", "index_in_edge", "number", "ordinal", "poll", "poll_batches", "upstream")
 
-    def __init__(self, poll: Callable[[], Any], upstream: str) -> None:
+    def __init__(
+        self, poll: Callable[[], Any], upstream: str, poll_batches: Callable[[int], list[Batch]] | None = None
+    ) -> None:
         self.poll = poll
+        self.poll_batches = poll_batches
+        """As `SpscQueue.poll_batches`; None if several cannot be taken at once."""
         self.upstream = upstream
         """The processor that feeds it, for messages."""
         self.idle = False
@@ -91,6 +95,7 @@ class Inbound:
         "live_edges",
         "now_us",
         "ordinal",
+        "queue",
         "queues",
         "readable",
         "single_edge",
@@ -106,6 +111,8 @@ class Inbound:
         self.edges = edges
         self.ordinal = 0
         """Edge of the batch that `poll` returned last."""
+        self.queue: InboundQueue | None = None
+        """The queue that it came from."""
         self.events: deque[Any] = deque()
         self.queues = [queue for edge in edges for queue in edge.queues]
         for number, queue in enumerate(self.queues):
@@ -158,6 +165,7 @@ class Inbound:
                 return None
             if type(item) is Batch and not queue.idle:
                 self.ordinal = queue.ordinal
+                self.queue = queue
                 return item
             event = self.take(queue, item)
             if event is not None:
@@ -177,6 +185,7 @@ class Inbound:
             self.cursor = cursor
             if type(item) is Batch and not queue.idle:
                 self.ordinal = queue.ordinal
+                self.queue = queue
                 return item
             event = self.take(queue, item)
             if event is not None:
@@ -185,6 +194,13 @@ class Inbound:
             cursor = self.cursor
             misses = 0
         return None
+
+    def poll_batches(self, rows_max: int) -> list[Batch]:
+        """After `poll` gave a batch: those that come next to it on the same queue, `rows_max` rows at most."""
+        queue = self.queue
+        if queue is None or queue.poll_batches is None or self.events:
+            return []
+        return queue.poll_batches(rows_max)
 
     def take(self, queue: InboundQueue, item: Any) -> Any:
         """Take in a control item, or rows of a queue that was idle; the first event that this gives, or None."""
@@ -202,6 +218,7 @@ class Inbound:
             self.forward(edge, forwarded)
         elif type(item) is Batch:
             self.ordinal = queue.ordinal
+            self.queue = queue
             self.wake(queue)
             self.events.append(item)
         else:

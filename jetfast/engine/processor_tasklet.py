@@ -273,9 +273,17 @@ class ProcessorTasklet:
             self.take_control(event)
             return True
         self.batches_in += 1
-        self.rows_in += event.row_count
+        rows = event.row_count
+        self.rows_in += rows
         self.batch = event
-        output = self.processor.process(inbound.ordinal, event)
+        processor = self.processor
+        if processor.process_batches is None or not (more := inbound.poll_batches(ROWS_PER_CALL - rows)):
+            output = processor.process(inbound.ordinal, event)
+        else:
+            self.batches_in += len(more)
+            for batch in more:
+                self.rows_in += batch.row_count
+            output = processor.process_batches(inbound.ordinal, [event, *more])
         if type(output) is tuple:  # the common case: one batch in, one or none out
             if not output:
                 return True

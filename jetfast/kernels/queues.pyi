@@ -1,5 +1,7 @@
 """Types of queues.pyx: the bounded queue between two tasklets, and the memory budget that all queues of a job share."""
 
+from jetfast.kernels.columns import Batch
+
 class MemoryBudget:
     """Bytes that wait in all channels of a job, against a limit. Any thread."""
 
@@ -20,6 +22,7 @@ class SpscQueue:
     def __init__(self, capacity: int, budget: MemoryBudget | None = None) -> None: ...
     def offer(self, item: object, nbytes: int = 0) -> bool: ...  # producer; False: no room now
     def poll(self) -> object | None: ...  # consumer
+    def poll_batches(self, rows_max: int) -> list[Batch]: ...  # consumer; those that come next
     def peek(self) -> object | None: ...  # consumer
     def __len__(self) -> int: ...
     @property

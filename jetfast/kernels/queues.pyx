@@ -1,9 +1,11 @@
+# distutils: language = c++
 """The bounded queue between two tasklets, and the memory budget that all queues of a job share."""
 
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int64_t
 
 from jetfast.kernels._csrc cimport spsc_queue as cpp
+from jetfast.kernels.columns cimport Batch
 
 
 cdef struct Slot:
@@ -102,6 +104,20 @@ cdef class SpscQueue:
     def poll(self):
         """Consumer: take the next item, or None if there is none now."""
         return self._take()
+
+    def poll_batches(self, int64_t rows_max):
+        """Consumer: take the batches that come next, up to the first other item, or to `rows_max` rows in all."""
+        cdef list batches = []
+        cdef Slot* slot
+        cdef int64_t rows = 0
+        while True:
+            slot = self.queue.front()
+            if slot is NULL or type(<object>slot.item) is not Batch:
+                return batches
+            rows += (<Batch>slot.item).row_count
+            if rows > rows_max:
+                return batches
+            batches.append(self._take())
 
     def peek(self):
         """Consumer: the next item, left in the queue, or None."""

@@ -47,6 +47,7 @@ class WindowTable:
         partitions: Iterable[int] | None = None,  # owned (None: all); `save` writes a bound for each
     ) -> None: ...
     def accumulate(self, batch: Batch, collect_late: bool = False) -> Batch | None: ...  # late and partly late rows
+    def accumulate_all(self, batches: Sequence[Batch]) -> None: ...  # one after the other; late rows are only counted
     def advance(self, watermark: int) -> bool: ...  # every window with end <= watermark becomes due; is there any?
     def row_counts(self) -> tuple[int, int, int, int]: ...  # on time, late, partly late, rejected: each row in one
     def emit(self, rows_max: int = 65536) -> Batch | None: ...  # next due results, ascending end; None: nothing is due
@@ -73,6 +74,7 @@ class FrameTable:
     rows: int
     rejected_rows: int
     def accumulate(self, batch: Batch) -> None: ...
+    def accumulate_all(self, batches: Sequence[Batch]) -> None: ...  # one after the other
     def advance(self, watermark: int) -> None: ...  # frames with end <= watermark become due
     def flush(self) -> None: ...  # all frames become due
     def take_partials(self, rows_max: int = 65536) -> Batch | None: ...

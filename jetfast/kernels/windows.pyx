@@ -352,6 +352,21 @@ cdef class WindowTable:
         missed_until = pa.record_batch([pa.array(missed).view(pa.timestamp("us"))], names=["missed_until"])
         return batch.take(rows).with_columns(Batch.from_arrow(missed_until))
 
+    def accumulate_all(self, batches):
+        """Take in several batches, one after the other, in one call without the GIL; rows that are late are only counted."""
+        cdef vector[BatchColumns] columns
+        cdef size_t position
+        cdef KernelClock* clock = kernel_clock()
+        columns.reserve(len(batches))
+        for batch in batches:
+            columns.push_back(self.layout.batch_columns(batch))
+        self.started = True
+        with nogil:
+            clock.enter()
+            for position in range(columns.size()):
+                dereference(self.table).accumulate(columns[position], NULL)
+            clock.leave()
+
     def accumulate_partials(self, Batch batch not None):
         """Take in partial results of the first stage (rows of partial_schema). Lateness counts the rows they stand for."""
         check_batch_schema(batch.schema, self.layout.partial_schema, "a batch of partial results")
@@ -509,6 +524,20 @@ cdef class FrameTable:
         with nogil:
             clock.enter()
             dereference(self.table).accumulate(columns)
+            clock.leave()
+
+    def accumulate_all(self, batches):
+        """Take in several batches, one after the other, in one call without the GIL."""
+        cdef vector[BatchColumns] columns
+        cdef size_t position
+        cdef KernelClock* clock = kernel_clock()
+        columns.reserve(len(batches))
+        for batch in batches:
+            columns.push_back(self.layout.batch_columns(batch))
+        with nogil:
+            clock.enter()
+            for position in range(columns.size()):
+                dereference(self.table).accumulate(columns[position])
             clock.leave()
 
     def advance(self, int64_t watermark):

@@ -52,6 +52,12 @@ class AccumulateByFrame(Processor):
         self.counters["rejected_rows"] = table.rejected_rows
         return ()
 
+    def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> tuple[Output, ...]:
+        table = self.table
+        table.accumulate_all(batches)
+        self.counters["rejected_rows"] = table.rejected_rows
+        return ()
+
     def process_watermark(self, watermark: int) -> Iterator[Output]:
         self.table.advance(watermark)
         return self.take_partials()

@@ -1,5 +1,7 @@
 """Second stage of a window in two: combines the partials of all first stages, and judges which rows are late."""
 
+from collections.abc import Sequence
+
 from jetfast.core.batch import Batch
 from jetfast.core.items import Output
 from jetfast.processors.sliding_window import SlidingWindowProcessor
@@ -15,5 +17,11 @@ class CombineFrames(SlidingWindowProcessor):
 
     def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
         self.table.accumulate_partials(batch)
+        self.count_rows()
+        return ()
+
+    def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> tuple[Output, ...]:
+        for batch in batches:
+            self.table.accumulate_partials(batch)
         self.count_rows()
         return ()

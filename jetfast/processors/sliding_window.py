@@ -1,5 +1,9 @@
 """Windows by key in one stage: takes rows, gives one row per key and window when the watermark has passed its end."""
 
+from collections.abc import Iterable, Sequence
+
+from jetfast.core.batch import Batch
+from jetfast.core.items import Output
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.windows import Window
 from jetfast.kernels.windows import WindowTable
@@ -19,3 +23,10 @@ class SlidingWindowProcessor(KeyedWindow[Window, WindowTable]):
             context.partition_count,
             context.partitions,
         )
+
+    def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> Iterable[Output]:
+        if self.collect_late:
+            return [output for batch in batches for output in self.process(ordinal, batch)]
+        self.table.accumulate_all(batches)
+        self.count_rows()
+        return ()

@@ -502,3 +502,25 @@ def test_a_processor_without_partitioned_input_owns_no_partitions_of_its_own():
 
     source_to_sink(lambda: ScriptedSource([batch_of(1)]), Log(), sink=lambda: Owning(Log()))
     assert set(owned) == {None}
+
+
+def test_a_processor_that_takes_several_batches_gets_those_with_nothing_between_them():
+    log = Log()
+
+    class Several(LoggingSink):
+        def process_batches(self, ordinal, batches):
+            self.log.event("several", [values_of(batch) for batch in batches])
+            for batch in batches:
+                self.process(ordinal, batch)
+            return ()
+
+    script = [batch_of(1), batch_of(2, 3), Watermark(5), batch_of(4), Watermark(6), batch_of(5), batch_of(6)]
+    source_to_sink(lambda: ScriptedSource(script), log, workers=1, sink=lambda: Several(log))
+    kinds = [event[::2] if event[0] == "watermark" else event[::3] for event in log.events]
+    given = [kind for kind in kinds if kind[0] in ("rows", "watermark")]
+    assert given == [
+        *[("rows", [1]), ("rows", [2, 3]), ("watermark", 5)],
+        *[("rows", [4]), ("watermark", 6)],
+        *[("rows", [5]), ("rows", [6])],
+    ]
+    assert log.of("several") == [([[1], [2, 3]],), ([[5], [6]],)]

@@ -6,10 +6,12 @@ import threading
 import weakref
 from collections import deque
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetfast.core.batch import Batch
 from jetfast.kernels.queues import MemoryBudget, SpscQueue
 
 
@@ -123,3 +125,20 @@ def test_sizes_that_make_no_sense_are_refused():
         MemoryBudget(-1)
     with pytest.raises(TypeError):
         SpscQueue(1).offer(None)
+
+
+def test_batches_next_to_each_other_are_taken_at_once_up_to_another_item_and_to_so_many_rows():
+    def rows(count):
+        return Batch.from_arrow(pa.record_batch({"x": list(range(count))}))
+
+    queue = SpscQueue(16)
+    items = [rows(3), rows(4), "watermark", rows(5), rows(6)]
+    for item in items:
+        assert queue.offer(item, 1)
+    assert queue.poll_batches(2) == []
+    assert queue.poll_batches(3) == items[:1]
+    assert queue.poll_batches(100) == items[1:2]
+    assert queue.poll_batches(100) == []
+    assert queue.poll() == "watermark"
+    assert queue.poll_batches(11) == items[3:]
+    assert queue.poll_batches(11) == []

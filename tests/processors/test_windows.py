@@ -350,3 +350,41 @@ def test_keys_may_be_none_at_all(keys):
     )
     groups = 1 if not keys else 2
     assert sum(isinstance(item, dict) for item in output) == 3 * groups
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 30), st.integers(0, 9)), min_size=1), max_size=5),
+    st.integers(0, 20),
+    st.booleans(),
+    st.sampled_from(["one stage", "first of two", "second of two"]),
+)
+def test_batches_together_give_what_they_give_one_by_one(batches, watermark, late_wanted, stage):
+    batches = [Batch.from_arrow(rows(*triples)) for triples in batches]
+    if stage == "second of two":
+        first = AccumulateByFrame(SCHEMA, ["key"], "time", AGGREGATES, WINDOW)
+        first.open(ProcessorContext("first"))
+        partials = []
+        for batch in batches:
+            partials += [*first.process(0, batch), *first.flush()]
+        batches = partials
+    found = []
+    for together in (False, True):
+        ports = frozenset({0, 1} if late_wanted else {0})
+        context = ProcessorContext("windows", connected_ports=ports)
+        if stage == "one stage":
+            processor = SlidingWindowProcessor(SCHEMA, ["key"], "time", AGGREGATES, WINDOW)
+        else:
+            second = stage == "second of two"
+            processor = (CombineFrames if second else AccumulateByFrame)(SCHEMA, ["key"], "time", AGGREGATES, WINDOW)
+        processor.open(context)
+        output = list(processor.process_watermark(watermark))
+        if together:
+            output += processor.process_batches(0, batches)
+        else:
+            for batch in batches:
+                output += processor.process(0, batch)
+        output += processor.complete()
+        shown = [(type(item).__name__, getattr(item, "batch", item).to_arrow().to_pylist()) for item in output]
+        found.append((shown, context.counters))
+    assert found[0] == found[1]
