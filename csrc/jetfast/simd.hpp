@@ -11,11 +11,16 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #define JETFAST_X86 1
 #define JETFAST_TARGET_AVX2 __attribute__((target("avx2,bmi,bmi2,fma,popcnt")))
+#if defined(__clang__)  // does not know this wish, and would ignore the whole list for it
+#define JETFAST_WIDE_VECTORS ""
+#else
+#define JETFAST_WIDE_VECTORS ",prefer-vector-width=512"
+#endif
 #define JETFAST_TARGET_AVX512 \
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi,bmi2,fma,popcnt,prefer-vector-width=512")))
-#define JETFAST_TARGET_AVX512_VBMI2                                                                   \
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx2,bmi,bmi2,fma,popcnt," \
-                        "prefer-vector-width=512")))
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi,bmi2,fma,popcnt" JETFAST_WIDE_VECTORS)))
+#define JETFAST_TARGET_AVX512_VBMI2                                                                          \
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx2,bmi,bmi2,fma,popcnt" \
+                        JETFAST_WIDE_VECTORS)))
 #include <immintrin.h>
 #else
 #define JETFAST_X86 0
