@@ -20,7 +20,14 @@
 #if defined(_MSC_VER)
 #include <malloc.h>
 #endif
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__)  // GCC
+#define JETFAST_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)  // Clang
+#define JETFAST_ADDRESS_SANITIZER 1
+#endif
+#endif
+#if defined(JETFAST_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -54,6 +61,9 @@ class Arena {
     uint8_t* memory = take_pooled(index);
     if (memory == nullptr) memory = from_system(index);
     bytes_in_use_.fetch_add(class_bytes(index), std::memory_order_relaxed);
+#if defined(JETFAST_ADDRESS_SANITIZER)  // nobody may count on more than was asked for
+    ASAN_POISON_MEMORY_REGION(memory + bytes, class_bytes(index) - bytes);
+#endif
     // If the control block cannot be allocated, shared_ptr calls the deleter: nothing leaks.
     return Block(memory, [this, index](uint8_t* returned) { give_back(returned, index); });
   }
@@ -114,7 +124,7 @@ class Arena {
     }
     bytes_pooled_.fetch_sub(class_bytes(index), std::memory_order_relaxed);
     reuses_.fetch_add(1, std::memory_order_relaxed);
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(JETFAST_ADDRESS_SANITIZER)
     ASAN_UNPOISON_MEMORY_REGION(memory, class_bytes(index));
 #endif
     return memory;
@@ -125,7 +135,7 @@ class Arena {
     bytes_in_use_.fetch_sub(bytes, std::memory_order_relaxed);
     const int64_t pooled = bytes_pooled_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (pooled <= pooled_bytes_max_.load(std::memory_order_relaxed)) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(JETFAST_ADDRESS_SANITIZER)
       ASAN_POISON_MEMORY_REGION(memory, bytes);
 #endif
       try {
@@ -158,7 +168,7 @@ class Arena {
   }
 
   static void to_system(uint8_t* memory, int index) noexcept {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(JETFAST_ADDRESS_SANITIZER)
     ASAN_UNPOISON_MEMORY_REGION(memory, class_bytes(index));
 #else
     (void)index;
