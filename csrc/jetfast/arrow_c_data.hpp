@@ -7,11 +7,12 @@
 // The interface carries no buffer sizes, so that a buffer is as long as its array says cannot be checked.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -67,6 +68,8 @@ struct ColumnType {
   std::string name;
   ColumnView view;
   std::shared_ptr<const ColumnType> dictionary;
+  std::vector<ColumnType> children;  // of what is nested
+  int64_t nested_buffers = -1;       // that an array of a nested type has; -1: not known
   bool run_end_encoded = false;  // must be decoded before it can be imported
   bool has_metadata = false;     // may be an extension type
 };
@@ -85,6 +88,22 @@ inline void set_fixed(ColumnView& view, Kind kind, int32_t width) {
   view.kind = kind;
   view.layout = Layout::fixed;
   view.width = width;
+}
+
+// Read numbers with commas between them, to the end of the text; returns how many, or -1 if it is anything else.
+inline int parse_numbers(const char* text, int32_t* numbers, int count_max) {
+  for (int count = 0; count < count_max; ++count) {
+    if (*text != '-' && (*text < '0' || *text > '9')) return -1;
+    char* end = nullptr;
+    errno = 0;
+    const long value = std::strtol(text, &end, 10);
+    if (end == text || errno != 0 || value < INT32_MIN || value > INT32_MAX) return -1;
+    numbers[count] = static_cast<int32_t>(value);
+    if (*end == '\0') return count + 1;
+    if (*end != ',') return -1;
+    text = end + 1;
+  }
+  return -1;
 }
 
 // Read a format string of the C data interface; false if it is none that we know.
@@ -119,19 +138,19 @@ inline bool parse_format(const char* format, ColumnView& view) {
     return true;
   }
   if (text[0] == 'd' && text[1] == ':') {
-    int precision = 0, scale = 0, bits = 128;
-    const int fields = std::sscanf(text.c_str() + 2, "%d,%d,%d", &precision, &scale, &bits);
-    if (fields < 2) return false;
+    int32_t numbers[3] = {0, 0, 128};  // precision, scale, bits
+    if (parse_numbers(text.c_str() + 2, numbers, 3) < 2) return false;
+    const int32_t bits = numbers[2];
     const Kind kind = bits == 32 ? Kind::decimal32 : bits == 64 ? Kind::decimal64 : bits == 256 ? Kind::decimal256 : Kind::decimal128;
     if (bits != 32 && bits != 64 && bits != 128 && bits != 256) return false;
     set_fixed(view, kind, bits / 8);
-    view.precision = precision;
-    view.scale = scale;
+    view.precision = numbers[0];
+    view.scale = numbers[1];
     return true;
   }
   if (text[0] == 'w' && text[1] == ':') {
-    const int width = std::atoi(text.c_str() + 2);
-    if (width < 0) return false;
+    int32_t width = 0;
+    if (parse_numbers(text.c_str() + 2, &width, 1) != 1 || width < 0) return false;
     set_fixed(view, Kind::fixed_binary, width);
     return true;
   }
@@ -139,7 +158,7 @@ inline bool parse_format(const char* format, ColumnView& view) {
     if (text == "tdD") { set_fixed(view, Kind::date32, 4); return true; }
     if (text == "tdm") { set_fixed(view, Kind::date64, 8); return true; }
     TimeUnit unit;
-    if (text[1] == 'i') {  // intervals have no place in the kernels: Arrow moves them
+    if (text == "tiM" || text == "tiD" || text == "tin") {  // intervals have no place in the kernels: Arrow moves them
       view.kind = Kind::nested;
       view.layout = Layout::opaque;
       return true;
@@ -166,6 +185,22 @@ inline bool parse_format(const char* format, ColumnView& view) {
   return false;
 }
 
+// Buffers that an array of a nested type has; -1 for those we leave to Arrow, and unions, which had one more once.
+inline int64_t nested_buffer_count(const char* format) {
+  if (format[0] == 't') return 2;  // intervals
+  switch (format[1]) {
+    case 's':
+    case 'w': return 1;
+    case 'l':
+    case 'L':
+    case 'm': return 2;
+    case 'r': return 0;
+    default: return -1;
+  }
+}
+
+inline std::vector<ColumnType> parse_children(const ArrowSchema& schema);
+
 inline ColumnType parse_column_type(const ArrowSchema& schema) {
   ColumnType type;
   type.name = schema.name ? schema.name : "";
@@ -174,19 +209,26 @@ inline ColumnType parse_column_type(const ArrowSchema& schema) {
     throw std::invalid_argument("column '" + type.name + "' has the Arrow format '" +
                                 (schema.format ? schema.format : "") + "', which is not known");
   if (schema.format[0] == '+' && schema.format[1] == 'r') type.run_end_encoded = true;
+  type.children = parse_children(schema);
+  if (type.view.layout == Layout::opaque) type.nested_buffers = nested_buffer_count(schema.format);
+  else if (!type.children.empty()) throw std::invalid_argument("column '" + type.name + "' has children, which its type has not");
   if (schema.dictionary == nullptr) return type;
-  ColumnType values = parse_column_type(*schema.dictionary);
-  if (values.view.layout == Layout::opaque || values.view.layout == Layout::dictionary) {
-    type.view = ColumnView();  // a dictionary of lists, say
-    type.view.kind = Kind::nested;
-    type.view.layout = Layout::opaque;
-    return type;
-  }
+  if (schema.dictionary->release == nullptr)
+    throw std::invalid_argument("column '" + type.name + "' has a dictionary whose type was already released");
   const ColumnView codes = type.view;
   switch (codes.kind) {
     case Kind::int8: case Kind::int16: case Kind::int32: case Kind::int64: break;
     case Kind::uint8: case Kind::uint16: case Kind::uint32: case Kind::uint64: break;
     default: throw std::invalid_argument("column '" + type.name + "' has dictionary codes that are not integers");
+  }
+  ColumnType values = parse_column_type(*schema.dictionary);
+  if (values.view.layout == Layout::opaque || values.view.layout == Layout::dictionary) {
+    type.view = ColumnView();  // a dictionary of lists, say
+    type.view.kind = Kind::nested;
+    type.view.layout = Layout::opaque;
+    type.nested_buffers = 2;
+    type.dictionary = std::make_shared<const ColumnType>(std::move(values));
+    return type;
   }
   type.view = values.view;
   type.view.layout = Layout::dictionary;
@@ -196,21 +238,26 @@ inline ColumnType parse_column_type(const ArrowSchema& schema) {
   return type;
 }
 
+inline std::vector<ColumnType> parse_children(const ArrowSchema& schema) {
+  if (schema.n_children < 0 || (schema.n_children > 0 && schema.children == nullptr))
+    throw std::invalid_argument("the Arrow schema has no children");
+  std::vector<ColumnType> types;
+  types.reserve(static_cast<size_t>(schema.n_children));
+  for (int64_t index = 0; index < schema.n_children; ++index) {
+    if (schema.children[index] == nullptr || schema.children[index]->release == nullptr)
+      throw std::invalid_argument("the Arrow schema has a missing child");
+    types.push_back(parse_column_type(*schema.children[index]));
+  }
+  return types;
+}
+
 // The columns of a struct schema (a record batch).
 inline std::vector<ColumnType> parse_schema(const ArrowSchema& schema) {
   if (schema.release == nullptr) throw std::invalid_argument("the Arrow schema was already released");
   if (schema.format == nullptr || std::strcmp(schema.format, "+s") != 0)
     throw std::invalid_argument(std::string("rows must come as an Arrow struct (a record batch), got the format '") +
                                 (schema.format ? schema.format : "") + "'");
-  if (schema.n_children < 0 || (schema.n_children > 0 && schema.children == nullptr))
-    throw std::invalid_argument("the Arrow schema has no children");
-  std::vector<ColumnType> types;
-  types.reserve(static_cast<size_t>(schema.n_children));
-  for (int64_t index = 0; index < schema.n_children; ++index) {
-    if (schema.children[index] == nullptr) throw std::invalid_argument("the Arrow schema has a missing child");
-    types.push_back(parse_column_type(*schema.children[index]));
-  }
-  return types;
+  return parse_children(schema);
 }
 
 // ---- import ---------------------------------------------------------------------------------------------------------------
@@ -231,11 +278,83 @@ struct ForeignArray {
   throw std::invalid_argument("column '" + name + "': " + what);
 }
 
+// No array has more rows: sums and products with their numbers, and with widths, do not overflow.
+constexpr int64_t kArrayRowsMax = int64_t{1} << 40;
+constexpr int32_t kValueBytesMax = 1 << 22;
+
+inline void check_extent(const std::string& name, const ArrowArray& array) {
+  if (array.length < 0 || array.offset < 0) malformed(name, "negative length or offset");
+  if (array.length > kArrayRowsMax || array.offset > kArrayRowsMax) malformed(name, "has an impossible number of rows");
+  if (array.null_count > array.length) malformed(name, "has more nulls than rows");
+}
+
+// Buffers of an array of this type (views: at least); -1: not known.
+inline int64_t buffers_of(const ColumnType& type) {
+  switch (type.view.layout) {
+    case Layout::none: return 0;
+    case Layout::opaque: return type.nested_buffers;
+    case Layout::offsets32:
+    case Layout::offsets64:
+    case Layout::views: return 3;
+    default: return 2;
+  }
+}
+
+// As many buffers as the type has, and those that rows need.
+inline void check_buffers(const ColumnType& type, const std::string& name, const ArrowArray& array, int64_t rows) {
+  const ColumnView& view = type.view;
+  const int64_t needed = buffers_of(type);
+  const bool as_many = needed < 0 || view.layout == Layout::views ? array.n_buffers >= needed : array.n_buffers == needed;
+  if (array.n_buffers < 0 || !as_many)
+    malformed(name, "has " + std::to_string(array.n_buffers) + " buffers where its type has " + std::to_string(needed));
+  if (array.n_buffers > 0 && array.buffers == nullptr) malformed(name, "has no list of buffers");
+  if (needed < 0 || rows == 0) return;
+  if (needed >= 1 && array.null_count > 0 && array.buffers[0] == nullptr) malformed(name, "has nulls but no validity bitmap");
+  if (needed >= 2 && array.buffers[1] == nullptr && !(view.layout == Layout::fixed && view.width == 0))
+    malformed(name, is_string_layout(view.layout) ? "has rows but no offsets" : "has rows but no values");
+}
+
+// What Arrow itself looks into later: no pointer that is missing, no list shorter than the type says.
+inline void check_nested(const ColumnType& type, const std::string& name, const ArrowArray& array) {
+  check_extent(name, array);
+  check_buffers(type, name, array, array.length);
+  if (array.n_children != static_cast<int64_t>(type.children.size()))
+    malformed(name, "has " + std::to_string(array.n_children) + " children where its type has " + std::to_string(type.children.size()));
+  for (size_t index = 0; index < type.children.size(); ++index) {
+    if (array.children == nullptr || array.children[index] == nullptr || array.children[index]->release == nullptr)
+      malformed(name, "lacks a child");
+    check_nested(type.children[index], name, *array.children[index]);
+  }
+  if ((array.dictionary != nullptr) != (type.dictionary != nullptr))
+    malformed(name, array.dictionary ? "has a dictionary that its type does not have" : "lacks its dictionary");
+  if (array.dictionary == nullptr) return;
+  if (array.dictionary->release == nullptr) malformed(name, "has a dictionary that was already released");
+  check_nested(*type.dictionary, name, *array.dictionary);
+}
+
+// `bytes` bytes at `source`, aligned for values of `width` bytes: itself where it is. Kernels load whole values; the
+// interface only wishes for alignment. A copy has room in front for the rows by which export steps back.
+inline const uint8_t* align_buffer(const uint8_t* source, int64_t bytes, int64_t width, std::shared_ptr<const void>* owner) {
+  if ((width != 2 && width != 4 && width != 8) || (reinterpret_cast<uintptr_t>(source) & static_cast<uintptr_t>(width - 1)) == 0)
+    return source;
+  struct Copy {
+    std::shared_ptr<const void> original;
+    std::unique_ptr<uint8_t[]> memory;  // operator new aligns it for any number
+  };
+  auto copy = std::make_shared<Copy>();
+  copy->original = *owner;
+  copy->memory.reset(new uint8_t[static_cast<size_t>(bytes + 8 * width)]());
+  uint8_t* target = copy->memory.get() + 8 * width;
+  if (bytes > 0) std::memcpy(target, source, static_cast<size_t>(bytes));
+  *owner = std::move(copy);
+  return target;
+}
+
 // Rows [start, start + row_count) of `array` as a column; `owner` keeps the array alive.
 inline Column import_column(const ColumnType& type, const ArrowArray& array, int64_t start, int64_t row_count,
                             const std::shared_ptr<const void>& owner) {
   const std::string& name = type.name;
-  if (array.length < 0 || array.offset < 0) malformed(name, "negative length or offset");
+  check_extent(name, array);
   if (array.length < start + row_count)
     malformed(name, "has " + std::to_string(array.length) + " rows where the batch needs " + std::to_string(start + row_count));
   Column column;
@@ -244,6 +363,7 @@ inline Column import_column(const ColumnType& type, const ArrowArray& array, int
   view.row_count = row_count;
   column.owner = owner;
   if (view.layout == Layout::opaque) {
+    check_nested(type, name, array);
     view.values = &array;
     view.bits_offset = start;
     view.null_count = 0;  // only Arrow looks inside
@@ -252,13 +372,9 @@ inline Column import_column(const ColumnType& type, const ArrowArray& array, int
   if (array.n_children != 0) malformed(name, "has " + std::to_string(array.n_children) + " children where its type has none");
   if ((array.dictionary != nullptr) != (view.layout == Layout::dictionary))
     malformed(name, array.dictionary ? "has a dictionary that its type does not have" : "lacks its dictionary");
-  int64_t buffers_needed = 2;
-  if (view.layout == Layout::none) buffers_needed = 0;
-  if (is_string_layout(view.layout) || view.layout == Layout::views) buffers_needed = 3;
-  if (view.layout == Layout::views ? array.n_buffers < buffers_needed : array.n_buffers != buffers_needed)
-    malformed(name, "has " + std::to_string(array.n_buffers) + " buffers where its type has " + std::to_string(buffers_needed));
-  if (buffers_needed > 0 && array.buffers == nullptr) malformed(name, "has no list of buffers");
-
+  if (array.dictionary != nullptr && array.dictionary->release == nullptr) malformed(name, "has a dictionary that was already released");
+  if (view.width > kValueBytesMax) malformed(name, "has values of " + std::to_string(view.width) + " bytes, more than 4 MiB");
+  check_buffers(type, name, array, row_count);
   const int64_t offset = array.offset + start;
   if (view.kind == Kind::null && view.layout == Layout::none) {
     view.null_count = row_count;
@@ -266,20 +382,13 @@ inline Column import_column(const ColumnType& type, const ArrowArray& array, int
   }
   const auto* validity = static_cast<const uint8_t*>(array.buffers[0]);
   const bool whole = start == 0 && row_count == array.length;
-  if (row_count > 0 && array.null_count != 0) {
-    if (validity == nullptr) {
-      if (array.null_count > 0) malformed(name, "has nulls but no validity bitmap");
-    } else {
-      view.null_count = whole && array.null_count > 0 ? array.null_count : row_count - count_ones(validity, offset, row_count);
-      if (view.null_count < 0 || view.null_count > row_count) malformed(name, "has more nulls than rows");
-      if (view.null_count > 0) {
-        view.validity = validity;
-        view.validity_offset = offset;
-      }
+  if (row_count > 0 && array.null_count != 0 && validity != nullptr) {
+    view.null_count = whole && array.null_count > 0 ? array.null_count : row_count - count_ones(validity, offset, row_count);
+    if (view.null_count > 0) {
+      view.validity = validity;
+      view.validity_offset = offset;
     }
   }
-  if (row_count > 0 && array.buffers[1] == nullptr && !(view.layout == Layout::fixed && view.width == 0))
-    malformed(name, is_string_layout(view.layout) ? "has rows but no offsets" : "has rows but no values");
   const auto* first = static_cast<const uint8_t*>(array.buffers[1]);
   switch (view.layout) {
     case Layout::bits:
@@ -287,29 +396,27 @@ inline Column import_column(const ColumnType& type, const ArrowArray& array, int
       view.bits_offset = offset;
       break;
     case Layout::fixed:
-      view.values = first ? first + offset * view.width : nullptr;
+      view.values = first ? align_buffer(first + offset * view.width, row_count * view.width, view.width, &column.owner) : nullptr;
       break;
     case Layout::dictionary: {
-      view.values = first ? first + offset * view.width : nullptr;
+      view.values = first ? align_buffer(first + offset * view.width, row_count * view.width, view.width, &column.owner) : nullptr;
+      if (array.dictionary->length > INT32_MAX) malformed(name, "has a dictionary of more than 2^31 - 1 values");
       auto dictionary = std::make_shared<Column>(
           import_column(*type.dictionary, *array.dictionary, 0, array.dictionary->length, owner));
       view.dictionary = &dictionary->view;
       column.dictionary = std::move(dictionary);
-      if (view.kind == Kind::null) {
-        view.validity = nullptr;
-        view.validity_offset = 0;
-        view.null_count = row_count;
-      }
+      if (view.kind == Kind::null) view.null_count = row_count;  // the bitmap still tells which codes are any
       break;
     }
     case Layout::offsets32:
     case Layout::offsets64: {
       if (row_count == 0) break;
-      view.offsets = first + offset * (view.layout == Layout::offsets64 ? 8 : 4);
+      const int64_t width = view.layout == Layout::offsets64 ? 8 : 4;
+      view.offsets = align_buffer(first + offset * width, (row_count + 1) * width, width, &column.owner);
       view.bytes = static_cast<const uint8_t*>(array.buffers[2]);
       const int64_t from = offset_at(view, 0), to = offset_at(view, row_count);
       if (from < 0 || to < from) malformed(name, "has offsets that run backwards");
-      if (to > from && view.bytes == nullptr) malformed(name, "has offsets but no bytes");
+      if (to > 0 && view.bytes == nullptr) malformed(name, "has offsets but no bytes");
       break;
     }
     case Layout::views: {
@@ -338,11 +445,16 @@ inline Rows import_rows(const std::vector<ColumnType>& types, ArrowArray* source
   auto foreign = std::make_shared<ForeignArray>(source);
   const ArrowArray& array = foreign->array;
   if (array.length < 0 || array.offset < 0) throw std::invalid_argument("the batch has a negative length or offset");
+  if (array.length > kArrayRowsMax || array.offset > kArrayRowsMax)
+    throw std::invalid_argument("the batch has an impossible number of rows");
   if (array.n_children != static_cast<int64_t>(types.size()))
     throw std::invalid_argument("the batch has " + std::to_string(array.n_children) + " columns, its schema " +
                                 std::to_string(types.size()));
-  if (array.null_count != 0 && array.n_buffers > 0 && array.buffers != nullptr && array.buffers[0] != nullptr &&
-      count_ones(static_cast<const uint8_t*>(array.buffers[0]), array.offset, array.length) != array.length)
+  if (array.n_buffers != 1 || array.buffers == nullptr)
+    throw std::invalid_argument("the batch has " + std::to_string(array.n_buffers) + " buffers where a struct array has 1");
+  if (array.buffers[0] == nullptr ? array.null_count > 0 && array.length > 0
+                                  : array.null_count != 0 && count_ones(static_cast<const uint8_t*>(array.buffers[0]), array.offset,
+                                                                        array.length) != array.length)
     throw std::invalid_argument("the batch is a struct array with null rows, which no batch of rows can have");
   Rows rows;
   rows.row_count = array.length;
@@ -442,7 +554,7 @@ inline void export_column(const Column& column, Arena& arena, ArrowArray* out) {
     finish_export(std::move(guard.exported), out);
     return;
   }
-  out->null_count = view.validity ? view.null_count : 0;
+  out->null_count = view.validity == nullptr ? 0 : view.kind == Kind::null ? -1 : view.null_count;
   // Arrow has one offset for all buffers. Bitmaps cannot start in the middle of a byte, so the offset is the bitmap's
   // (below 8), and the other pointers step back by as much: nobody reads those rows.
   const uint8_t* validity = view.validity;

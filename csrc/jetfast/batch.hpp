@@ -128,6 +128,16 @@ inline ColumnView type_of(const ColumnView& view) {
   return type;
 }
 
+// Count the nulls of a bitmap again; one without any is dropped.
+inline void settle_nulls(ColumnView& view) {
+  if (view.validity == nullptr) return;
+  view.null_count = view.row_count - count_ones(view.validity, view.validity_offset, view.row_count);
+  if (view.null_count == 0) {
+    view.validity = nullptr;
+    view.validity_offset = 0;
+  }
+}
+
 // Rows [start, start + row_count) of a column, sharing its memory. Null counts stay exact.
 inline Column slice_column(const Column& column, int64_t start, int64_t row_count) {
   Column result = column;
@@ -135,15 +145,11 @@ inline Column slice_column(const Column& column, int64_t start, int64_t row_coun
   const bool whole = start == 0 && row_count == view.row_count;
   view.row_count = row_count;
   if (whole) return result;
-  if (view.kind == Kind::null) view.null_count = row_count;
   if (view.validity != nullptr) {
     view.validity_offset += start;
-    view.null_count = row_count - count_ones(view.validity, view.validity_offset, row_count);
-    if (view.null_count == 0) {
-      view.validity = nullptr;
-      view.validity_offset = 0;
-    }
+    settle_nulls(view);
   }
+  if (view.kind == Kind::null) view.null_count = row_count;
   switch (view.layout) {
     case Layout::none: break;
     case Layout::bits:
@@ -229,15 +235,6 @@ inline uint8_t* allocate_validity(Column& column, Arena& arena, int64_t row_coun
   else
     column.owner = std::move(block);
   return bitmap;
-}
-
-inline void settle_nulls(ColumnView& view) {
-  if (view.validity == nullptr) return;
-  view.null_count = view.row_count - count_ones(view.validity, view.validity_offset, view.row_count);
-  if (view.null_count == 0) {
-    view.validity = nullptr;
-    view.validity_offset = 0;
-  }
 }
 
 // A column of layout fixed, bits, dictionary or views (then the caller sets dictionary or view_buffers too).

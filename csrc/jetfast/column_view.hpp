@@ -43,7 +43,7 @@ struct ColumnView {
   int32_t precision = 0, scale = 0;    // decimals
   int64_t row_count = 0;
   int64_t null_count = 0;              // exact, never -1
-  const uint8_t* validity = nullptr;   // bitmap, 1 = valid; nullptr iff null_count == 0 (or kind null: all null)
+  const uint8_t* validity = nullptr;   // bitmap, 1 = valid; nullptr iff null_count == 0 (kind null: all rows are, whatever it says)
   int64_t validity_offset = 0;         // in bits
   const void* values = nullptr;        // fixed, codes, views, bits; never nullptr if row_count > 0 and layout has values
   int64_t bits_offset = 0;             // Layout::bits only

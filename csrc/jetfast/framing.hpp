@@ -21,6 +21,7 @@
 
 namespace jetfast {
 
+constexpr int64_t kMessageRowsMax = INT32_MAX;  // row numbers are int32, and rows times any width fits int64
 constexpr int64_t kMessageMagic = 0x317473616674656a;  // "jetfast1"
 
 struct MessagePiece {
@@ -197,7 +198,7 @@ class MessageReader {
       throw std::invalid_argument("the message has " + std::to_string(word_at(2)) + " columns, the schema " + std::to_string(types.size()));
     Rows rows;
     rows.row_count = word_at(3);
-    if (rows.row_count < 0 || rows.row_count > int64_t{1} << 40) damaged("has an impossible number of rows");
+    if (rows.row_count < 0 || rows.row_count > kMessageRowsMax) damaged("has an impossible number of rows");
     next_word_ = 4;
     position_ = aligned_bytes(header_words_ * 8);
     rows.columns.reserve(types.size());
@@ -250,7 +251,7 @@ class MessageReader {
     if (view.validity == nullptr) {
       for (int64_t row = 0; row < view.row_count; ++row) wrong |= codes[row] >= limit;
     } else {
-      for (int64_t row = 0; row < view.row_count; ++row) wrong |= codes[row] >= limit && view.is_valid(row);
+      for (int64_t row = 0; row < view.row_count; ++row) wrong |= codes[row] >= limit && get_bit(view.validity, view.validity_offset + row);
     }
     if (wrong) malformed(name, "has codes in the message that are not in its dictionary");
   }
@@ -261,7 +262,7 @@ class MessageReader {
     ColumnView& view = column.view;
     if (next_word() != static_cast<int64_t>(view.layout)) malformed(type.name, "has another layout in the message than in the schema");
     view.row_count = next_word();
-    if (view.row_count < 0 || view.row_count > int64_t{1} << 40) malformed(type.name, "has an impossible number of rows");
+    if (view.row_count < 0 || view.row_count > kMessageRowsMax) malformed(type.name, "has an impossible number of rows");
     const int64_t validity_offset = next_word();
     const int64_t bits_offset = next_word();
     if (((validity_offset | bits_offset) & ~int64_t{7}) != 0) malformed(type.name, "has a bit offset above 7 in the message");
@@ -279,6 +280,7 @@ class MessageReader {
     }
     if (view.layout == Layout::opaque) {
       view.values = next_buffer(type.name, -1, &size);
+      if (size == 0) malformed(type.name, "has no bytes in the message");
       view.bits_offset = size;
       return column;
     }
@@ -299,10 +301,7 @@ class MessageReader {
         view.values = next_buffer(type.name, rows * view.width, &size);
         column.dictionary = std::make_shared<const Column>(read_column(*type.dictionary));
         view.dictionary = &column.dictionary->view;
-        if (view.kind == Kind::null) {
-          view.validity = nullptr;
-          view.null_count = rows;
-        }
+        if (view.kind == Kind::null) view.null_count = rows;
         switch (view.width) {
           case 1: check_codes<uint8_t>(type.name, view); break;
           case 2: check_codes<uint16_t>(type.name, view); break;

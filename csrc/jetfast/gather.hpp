@@ -149,7 +149,7 @@ inline bool same_values(const ColumnView& left, const ColumnView& right) {
   if (left.row_count == 0 || left.layout == Layout::none) return true;
   if (left.layout == Layout::fixed)
     return left.width == right.width &&
-           std::memcmp(left.values, right.values, static_cast<size_t>(left.row_count * left.width)) == 0;
+           (left.width == 0 || std::memcmp(left.values, right.values, static_cast<size_t>(left.row_count * left.width)) == 0);
   if (!is_string_layout(left.layout)) return false;
   const int64_t left_base = offset_at(left, 0), right_base = offset_at(right, 0);
   for (int64_t row = 1; row <= left.row_count; ++row)
@@ -270,7 +270,7 @@ inline Column concatenate_columns(Arena& arena, const std::vector<const Column*>
           for (int64_t i = 0; i < view.row_count; ++i) {
             int32_t length, buffer;
             std::memcpy(&length, target + i * 16, 4);
-            if (length <= 12) continue;
+            if (length <= 12 || !view.is_valid(i)) continue;  // a null row holds anything
             std::memcpy(&buffer, target + i * 16 + 8, 4);
             buffer += first;
             std::memcpy(target + i * 16 + 8, &buffer, 4);

@@ -263,6 +263,9 @@ cdef class Batch:
         source : anything with `__arrow_c_array__` whose array is a struct, such as a pyarrow.RecordBatch. Extension types
             become the type they are stored as; run-end-encoded columns are decoded.
 
+        Like all who take Arrow data from the same process, this trusts what buffers hold (offsets, dictionary codes, views);
+        pyarrow reads damaged files without a word, so call `validate(full=True)` on what comes from outside.
+
         Raises ValueError for anything else, and for arrays that contradict their schema.
         """
         if isinstance(source, Batch):
@@ -508,6 +511,9 @@ cdef class Batch:
         schema : pyarrow.Schema of the batch that was encoded
         message : object with the buffer protocol, contiguous bytes; copied only if not aligned to 8 bytes
 
+        Every size, offset, code and view in it is checked, nested columns by Arrow: a damaged message gives an error or
+        other values, and never makes anybody read outside of it. That text is UTF-8 is not checked, but in nested columns.
+
         Raises ValueError for a message that is damaged or of another schema.
         """
         cdef shared_ptr[PythonBuffer] held = make_python_buffer()
@@ -610,10 +616,15 @@ def _serialize(array, field):
 
 
 def _deserialize(buffer, field):
+    """The column that _serialize wrote. Arrow reads what is damaged without a word, so it is checked in full."""
     try:
         with pa.ipc.open_stream(buffer) as reader:
-            return reader.read_next_batch().column(0)
-    except (pa.ArrowException, OSError, StopIteration) as error:
+            if reader.schema.types != [field.type]:
+                raise ValueError(f"it has the types {reader.schema.types}, not {field.type}")
+            array = reader.read_next_batch().column(0)
+            array.validate(full=True)
+            return array
+    except (pa.ArrowException, OSError, StopIteration, ValueError) as error:
         raise ValueError(f"column {field.name!r} cannot be read from the message: {error}") from error
 
 

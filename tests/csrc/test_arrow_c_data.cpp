@@ -107,6 +107,24 @@ void malformed_arrays_are_refused_and_released() {
   { Producer p; p.add(3, {nullptr, kLongs}, 2); CHECK(refused({longs}, p, 3)); }        // nulls without bitmap
   { Producer p; p.add(-1, {nullptr, kLongs}); CHECK(refused({longs}, p, 0)); }
   { Producer p; p.add(3, {nullptr, kLongs}, 0, -1); CHECK(refused({longs}, p, 3)); }
+  { Producer p; p.add(3, {nullptr, kLongs}, 0, INT64_MAX - 1); CHECK(refused({longs}, p, 3)); }
+  { Producer p; p.add(3, {kBitmap, kLongs}, 4); CHECK(refused({longs}, p, 2)); }        // more nulls than rows
+  { Producer p; p.add(3, {nullptr, kLongs}); p.array.offset = INT64_MAX - 1; CHECK(refused({longs}, p, 3)); }
+  { Producer p; p.add(3, {nullptr, kLongs}); p.array.null_count = 1; CHECK(refused({longs}, p, 3)); }  // no bitmap
+  { const int32_t empty[4] = {5, 5, 5, 5}; Producer p; p.add(3, {nullptr, empty, nullptr}); CHECK(refused({text}, p, 3)); }
+  ColumnType list = type_named("a", "+l");  // what Arrow looks into later
+  list.nested_buffers = 2;
+  list.children = {longs};
+  { Producer p; p.add(3, {nullptr, kOffsets}); CHECK(refused({list}, p, 3)); }          // no child
+  { Producer p; p.add(3, {nullptr, nullptr}); CHECK(refused({list}, p, 3)); }           // no offsets
+  { Producer p, items;
+    items.add(3, {nullptr, kLongs});
+    items.finish(3);
+    p.add(3, {nullptr, kOffsets});
+    p.children[0].n_children = 1;
+    p.children[0].children = items.pointers.data();
+    items.children[0].release = nullptr;
+    CHECK(refused({list}, p, 3)); }                                                     // a child already released
   { Producer p; p.add(3, {nullptr, kLongs}); CHECK(refused({longs}, p, -1)); }
   { Producer p; p.add(3, {nullptr, kLongs}); p.children[0].n_children = 1; CHECK(refused({longs}, p, 3)); }
   { Producer p; p.add(3, {nullptr, kLongs}); p.children[0].release = nullptr; CHECK(refused({longs}, p, 3)); }
@@ -123,7 +141,7 @@ void malformed_arrays_are_refused_and_released() {
 
 void unknown_formats_are_refused() {
   ColumnView view;
-  for (const char* format : {"", "x", "?", "d:", "d:3", "d:3,1,77", "w:-1", "tsX:", "ttX", "tx", "vx", "tdX"})
+  for (const char* format : {"", "x", "?", "d:", "d:3", "d:3,1,77", "w:-1", "w:", "w:3x", "w:99999999999", "d:99999999999,1", "tiX", "tsX:", "ttX", "tx", "vx", "tdX"})
     CHECK(!parse_format(format, view));
   CHECK(!parse_format(nullptr, view));
   CHECK(parse_format("d:38,10", view) && view.kind == Kind::decimal128 && view.precision == 38 && view.scale == 10);
