@@ -32,7 +32,7 @@ lint: setup  ## ruff check, ruff format, mypy --strict
 test: setup  ## all tests, Spark included
 	$(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
 
-sanitize: setup  ## C++ tests under address, undefined and thread sanitizers; kernels under address + undefined
+sanitize: setup  ## C++ tests and kernels under sanitizers, a minute of fuzzing (clang; apt-get where it is missing)
 	.ci/sanitize $(BIN)/python
 
 bench: setup  ## asv, quick, over what is built now; results in benchmarks/results
