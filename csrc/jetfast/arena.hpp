@@ -68,9 +68,6 @@ class Arena {
     return Block(memory, [this, index](uint8_t* returned) { give_back(returned, index); });
   }
 
-  // Bytes that a block for `bytes` really has.
-  static int64_t capacity_for(int64_t bytes) { return class_bytes(class_of(bytes)); }
-
   ArenaStatistics statistics() const {
     return {bytes_in_use_.load(std::memory_order_relaxed), bytes_pooled_.load(std::memory_order_relaxed),
             allocations_.load(std::memory_order_relaxed), reuses_.load(std::memory_order_relaxed)};
