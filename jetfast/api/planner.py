@@ -80,6 +80,8 @@ class Planner:
                 self.readers.setdefault(output, []).append(step)
         self.needed = needed_columns(self.steps, self.readers)
         self.feeds: dict[Output, list[Feed]] = {}
+        self.times: dict[str, str | None] = {}
+        """By vertex: the column of its main output that holds the event time."""
 
     def plan(self) -> Dag:
         for step in self.steps:
@@ -99,6 +101,7 @@ class Planner:
         return self.dag
 
     def plan_source(self, step: SourceStep) -> None:
+        self.times[step.name] = step.time
         from jetfast.processors.source import ReadSource
 
         source = step.source
@@ -169,7 +172,9 @@ class Planner:
         steps: list[tuple[str, Operation]] = [(step.name, step.operation) for step in chain]
         if last is not None:
             steps.append((last_step, last))
-        return self.add_transform(" > ".join(step.name for step in chain), feeds, steps)
+        name = " > ".join(step.name for step in chain)
+        self.times[name] = chain[-1].time
+        return self.add_transform(name, feeds, steps)
 
     def add_transform(self, name: str, feeds: Sequence[Feed], steps: Sequence[tuple[str, Operation]]) -> Feed:
         """Add a vertex that applies stateless operations (step name and definition) one after the other."""
@@ -197,6 +202,7 @@ class Planner:
         from jetfast.processors.map_batches import MapBatches
 
         schema = step.schemas[MAIN_PORT]
+        self.times[step.name] = step.time
         self.add_vertex(step.name, partial(MapBatches, step.function, schema), self.feeds[step.inputs[0]])
         self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, schema)]
 
@@ -262,6 +268,7 @@ class Planner:
             return [self.add_chain(chain, last, step.name)]
         if last is None:
             return self.feeds[output]
+        self.times[f"{step.name} (input)"] = step.time_column
         return [self.add_transform(f"{step.name} (input)", self.feeds[output], [(step.name, last)])]
 
     def plan_sink(self, step: SinkStep) -> None:
@@ -287,6 +294,7 @@ class Planner:
         """Add a vertex with its inbound edges; `crossing`: rows may leave their member; `one`: a single processor."""
         self.dag.add_vertex(Vertex(name, supplier, total_parallelism_one=one))
         for ordinal, feed in enumerate(feeds):
+            time = self.times.get(feed.vertex) if feed.port == MAIN_PORT else None
             self.dag.add_edge(
                 Edge(
                     feed.vertex,
@@ -296,6 +304,7 @@ class Planner:
                     ordinal=ordinal,
                     routing=routing,
                     distributed=crossing and self.member_count > 1,
+                    time_column=time if time in feed.schema.names else None,
                 )
             )
 

@@ -37,6 +37,8 @@ class Edge:
     """An edge is read only after all edges into the vertex with a lower number are done."""
     queue_items: int = 16
     """Batches that wait at most in each queue of this edge; `memory_limit` bounds their bytes."""
+    time_column: str | None = None
+    """The column that holds the event time of its rows, if there is one and it is known: debug builds check by it."""
 
 
 @dataclass

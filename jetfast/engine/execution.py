@@ -24,6 +24,7 @@ from jetfast.engine.execution_plan import (
 )
 from jetfast.engine.inbound_edge import Inbound, InboundEdge, InboundQueue
 from jetfast.engine.metrics import execution_metrics
+from jetfast.engine.on_time_check import CheckingOutbox, is_debug, watch_late_rows
 from jetfast.engine.outbound_edge import (
     BroadcastEdge,
     FanoutEdge,
@@ -71,6 +72,7 @@ class Execution:
         number of batches is bounded
     deliver : takes rows for the process that submitted the job (`ProcessorContext.deliver`)
     partition_count : number of key partitions
+    check_times : check on every output that no step makes a row late; None: if JETFAST_DEBUG=1 is set
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Execution:
         memory_limit: int | None = None,
         deliver: Callable[[str, pa.RecordBatch], None] | None = None,
         partition_count: int = PARTITION_COUNT,
+        check_times: bool | None = None,
     ) -> None:
         self.dag = dag
         self.job = job
@@ -104,6 +107,7 @@ class Execution:
         """Capacity of channels between members, by edge."""
         self.deliver = deliver
         self.partition_count = partition_count
+        self.check_times = is_debug() if check_times is None else check_times
         self.retaining: set[str] = set()
         """Vertices that go by `Dag.max_watermark_retention_us`."""
         self.watermarks_seen: dict[str, tuple[int, int]] = {}
@@ -139,7 +143,11 @@ class Execution:
             for (name, index), processor in processors.items():
                 context = self._context(plan, plan.vertices[name], index)
                 outbox = self._outbox(plan, name, index)
-                self.tasklets.append(ProcessorTasklet(processor, context, inbounds[name, index], outbox))
+                inbound = inbounds[name, index]
+                if inbound is not None and isinstance(outbox, CheckingOutbox):
+                    columns = {edge.edge.ordinal: edge.edge.time_column for edge in plan.inbound(name)}
+                    watch_late_rows(processor, inbound, outbox, known(columns))
+                self.tasklets.append(ProcessorTasklet(processor, context, inbound, outbox))
         except BaseException as error:
             self.state = "finished"
             for processor in processors.values():
@@ -289,6 +297,9 @@ class Execution:
                     )
                 targets.append(Target(peer, downstream, offer))
             edges.append((edge.edge.source_port, self._outbound_edge(edge, targets)))
+        if self.check_times and plan.inbound(name):  # sources are excepted
+            columns = {edge.edge.source_port: edge.edge.time_column for edge in plan.outbound(name)}
+            return CheckingOutbox(edges, f"{name}-{index}", known(columns))
         return Outbox(edges)
 
     def _outbound_edge(self, plan: EdgePlan, targets: list[Target]) -> OutboundEdge:
@@ -371,3 +382,8 @@ def sized_offer(end: SendingEnd) -> Offer:
         return offer(item)
 
     return offer_sized
+
+
+def known(columns: dict[int, str | None]) -> dict[int, str]:
+    """Those that are not None."""
+    return {number: column for number, column in columns.items() if column is not None}

@@ -209,7 +209,9 @@ class ProcessorTasklet:
             self.emitted = True
             return outbox.send_to(item.port, item.batch)
         if type(item) is Watermark:
-            if self.inbound is not None and self.inbound.watermark != MIN_TIME:
+            # A step that keeps rows back may hold its watermark back by as much; it may not make one of its own.
+            received = MIN_TIME if self.inbound is None else self.inbound.watermark
+            if received != MIN_TIME and (self.processor.forwards_watermark or item.value > received):
                 raise JobFailedError(
                     "it makes watermarks, and receives others; only one step on a path may make them "
                     "(declare event time once, behind the source or here)"

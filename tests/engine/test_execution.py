@@ -320,9 +320,20 @@ def test_only_one_step_on_a_path_makes_watermarks():
         def process(self, ordinal, batch):
             return (batch, Watermark(1))
 
+    class Ahead(Second):
+        forwards_watermark = False
+
+        def process(self, ordinal, batch):
+            return (batch, Watermark(2))
+
+    for second in (Second, Ahead):
+        refuse_second_watermarks(second)
+
+
+def refuse_second_watermarks(second):
     dag = graph(
         ("source", lambda: ScriptedSource([Watermark(1), batch_of(1)])),
-        ("second", Second),
+        ("second", second),
         ("sink", lambda: LoggingSink(Log())),
         edges=[("source", "second"), ("second", "sink")],
     )

@@ -154,6 +154,31 @@ def test_a_row_that_leaves_behind_the_watermark_is_found():
         )
 
 
+def test_a_row_that_was_late_when_it_came_in_may_leave_late():
+    inputs = [rows(4), Watermark(3), rows(1, 5)]
+    verify_processor(lambda: CountingByKeyLess(), inputs, event_time_us=time_of, input_time_us=time_of)
+
+
+def test_a_step_that_makes_a_row_late_is_found():
+    class Keeping(Processor):
+        """Gives each batch when the next one comes, and does not hold its watermark back by as much."""
+
+        def __init__(self):
+            self.kept = []
+
+        def process(self, ordinal, batch):
+            kept, self.kept = self.kept, [batch]
+            return kept
+
+    inputs = [rows(4), Watermark(5), rows(6)]
+    with pytest.raises(AssertionError, match=r"this row leaves behind watermark 5: \{'value': 4\}"):
+        verify_processor(Keeping, inputs, event_time_us=time_of, input_time_us=time_of)
+
+
+def time_of(row):
+    return row["value"]
+
+
 class CountingByKeyLess(Processor):
     def process(self, ordinal, batch):
         return (batch,)
