@@ -195,6 +195,15 @@ inline void hash_nullable_values(const ColumnView& column, const T* values, uint
 
 inline bool is_aligned(const void* pointer, uintptr_t bytes) { return (reinterpret_cast<uintptr_t>(pointer) & (bytes - 1)) == 0; }
 
+// Whether the values lie in memory as the longs that are hashed, none of them null.
+inline bool hashes_as_long(const ColumnView& column) {
+  if (column.layout != Layout::fixed || column.validity != nullptr || !is_aligned(column.values, 8)) return false;
+  if (column.kind == Kind::int64) return true;
+  if (column.kind != Kind::timestamp && column.kind != Kind::duration) return false;
+  const MicrosecondScale scale = microsecond_scale(column);
+  return scale.multiplier == 1 && scale.divisor == 1;
+}
+
 // Hash the values of a column that is not a dictionary itself (codes pick its rows, if given).
 inline void hash_plain_column(const ColumnView& column, const int32_t* codes, int64_t count, uint32_t* hashes) {
   const void* values = column.values;

@@ -8,6 +8,7 @@
 
 #include "jetfast/gather.hpp"
 #include "jetfast/hash.hpp"
+#include "jetfast/scatter.hpp"
 
 namespace jetfast {
 
@@ -64,7 +65,6 @@ inline void assign_partitions(const uint32_t* hashes, int64_t count, int32_t par
 // `starts` has owner_count + 1 values, `order` room for kOrderSlack more than there are rows.
 
 constexpr int64_t kOrderSlack = 64;
-constexpr int32_t kPermutePartitionsMax = 512;
 
 // Counting sort. Each owner has a cursor in each quarter of the rows, so that four independent chains of
 // load-add-store run at once instead of one.
@@ -165,34 +165,15 @@ JETFAST_TARGET_AVX512_VBMI2 inline void group_rows_vbmi2(const uint8_t* row_owne
   for (int64_t i = 0; i < count; ++i) order[i] = narrow[i];
 }
 
-// Owners of 64 rows at once from a table of 512 bytes in registers (`owners` has that many): each row's partition is split
-// into its low byte, which picks from four quarters of 128, and its ninth bit, which picks the half.
+// Owners of rows by the table in registers (`owners` has kScatterPartitionsMax of them).
 JETFAST_TARGET_AVX512_VBMI2 inline void look_up_owners_vbmi2(const int32_t* partition_ids, int64_t count, const uint8_t* owners,
                                                              uint8_t* row_owners) {
-  alignas(64) uint8_t picks[64];  // from two vectors of int32: the low bytes, then the second bytes
-  for (int i = 0; i < 32; ++i) {
-    picks[i] = static_cast<uint8_t>(i * 4);
-    picks[32 + i] = static_cast<uint8_t>(i * 4 + 1);
-  }
-  const __m512i pick = _mm512_load_si512(picks);
-  __m512i table[8];
-  for (int i = 0; i < 8; ++i) table[i] = _mm512_loadu_si512(owners + i * 64);
+  const OwnerTable table(owners);
   const int64_t whole = count & ~int64_t{63};
-  for (int64_t i = 0; i < whole; i += 64) {
-    const __m512i front = _mm512_permutex2var_epi8(_mm512_loadu_si512(partition_ids + i), pick,
-                                                   _mm512_loadu_si512(partition_ids + i + 16));
-    const __m512i back = _mm512_permutex2var_epi8(_mm512_loadu_si512(partition_ids + i + 32), pick,
-                                                  _mm512_loadu_si512(partition_ids + i + 48));
-    const __m512i low = _mm512_maskz_shuffle_i64x2(0xff, front, back, 0x44);
-    const __m512i high = _mm512_maskz_shuffle_i64x2(0xff, front, back, 0xee);
-    const __mmask64 upper_quarter = _mm512_movepi8_mask(low);
-    const __m512i first_half = _mm512_mask_blend_epi8(upper_quarter, _mm512_permutex2var_epi8(table[0], low, table[1]),
-                                                      _mm512_permutex2var_epi8(table[2], low, table[3]));
-    const __m512i second_half = _mm512_mask_blend_epi8(upper_quarter, _mm512_permutex2var_epi8(table[4], low, table[5]),
-                                                       _mm512_permutex2var_epi8(table[6], low, table[7]));
-    const __mmask64 upper_half = _mm512_test_epi8_mask(high, _mm512_set1_epi8(1));
-    _mm512_storeu_si512(row_owners + i, _mm512_mask_blend_epi8(upper_half, first_half, second_half));
-  }
+  for (int64_t i = 0; i < whole; i += 64)
+    _mm512_storeu_si512(row_owners + i, table.look_up(_mm512_loadu_si512(partition_ids + i), _mm512_loadu_si512(partition_ids + i + 16),
+                                                      _mm512_loadu_si512(partition_ids + i + 32),
+                                                      _mm512_loadu_si512(partition_ids + i + 48)));
   for (int64_t i = whole; i < count; ++i) row_owners[i] = owners[partition_ids[i]];
 }
 #endif
@@ -212,12 +193,12 @@ inline void group_rows(const int32_t* partition_ids, int64_t count, const int32_
     look_up_owners(partition_ids, count, owners, row_owners);
     return group_rows_counting(row_owners, count, owner_count, order, starts);
   }
-  std::vector<uint8_t> narrow_owners(static_cast<size_t>(std::max(partition_count, kPermutePartitionsMax)));
+  std::vector<uint8_t> narrow_owners(static_cast<size_t>(std::max(partition_count, kScatterPartitionsMax)));
   for (int32_t partition = 0; partition < partition_count; ++partition)
     narrow_owners[static_cast<size_t>(partition)] = static_cast<uint8_t>(owners[partition]);
   uint8_t* row_owners = scratch;
 #if JETFAST_X86
-  if (use_vbmi2() && partition_count <= kPermutePartitionsMax)
+  if (use_vbmi2() && partition_count <= kScatterPartitionsMax)
     look_up_owners_vbmi2(partition_ids, count, narrow_owners.data(), row_owners);
   else
 #endif
@@ -249,11 +230,115 @@ inline void assign_row_partitions(Arena& arena, const Rows& rows, const std::vec
   assign_partitions(hashes, rows.row_count, partition_count, ids);
 }
 
+// What scattering moves: values of 8 bytes, none of them null.
+inline bool is_scattered(const ColumnView& view) {
+  return view.layout == Layout::fixed && view.width == 8 && view.validity == nullptr && view.kind != Kind::null;
+}
+
+// Give each owner with rows its part of a column whose values lie in owner order from starts[owner] on.
+inline void append_views(std::vector<Rows>& parts, const ColumnView& type, const std::shared_ptr<const void>& memory,
+                         const uint8_t* values, const uint32_t* starts) {
+  for (size_t owner = 0; owner < parts.size(); ++owner) {
+    if (parts[owner].row_count == 0) continue;
+    parts[owner].columns.emplace_back();
+    Column& column = parts[owner].columns.back();
+    column.view = type;
+    column.view.row_count = parts[owner].row_count;
+    column.view.values = values + int64_t{starts[owner]} * type.width;
+    column.owner = memory;
+  }
+}
+
+#if JETFAST_X86
+// Scatter `rows` by row_owners, if all columns can be.
+inline void scatter_columns(Arena& arena, const Rows& rows, const uint8_t* row_owners, std::vector<Rows>& parts) {
+  const auto owner_count = static_cast<int32_t>(parts.size());
+  uint32_t starts[kScatterOwnersMax], cursors[kScatterOwnersMax];
+  int64_t room = 0;  // values of a column; each owner's begin at a cache line
+  for (int32_t owner = 0; owner < owner_count; ++owner) {
+    starts[owner] = static_cast<uint32_t>(room);
+    room = (room + parts[static_cast<size_t>(owner)].row_count + kScatterSlack + 7) & ~int64_t{7};
+  }
+  const auto column_count = static_cast<int64_t>(rows.columns.size());
+  const Block block = arena.allocate(room * 8 * column_count);
+  const std::shared_ptr<const void> memory = block;
+  for (int64_t first = 0; first < column_count; first += kScatterColumnsMax) {
+    const int64_t moved = std::min<int64_t>(kScatterColumnsMax, column_count - first);
+    const int64_t* sources[kScatterColumnsMax];
+    int64_t* targets[kScatterColumnsMax];
+    for (int64_t i = 0; i < moved; ++i) {
+      sources[i] = static_cast<const int64_t*>(rows.columns[static_cast<size_t>(first + i)].view.values);
+      targets[i] = reinterpret_cast<int64_t*>(block.get()) + (first + i) * room;
+    }
+    std::copy(starts, starts + owner_count, cursors);
+    switch (moved) {
+      case 1: scatter_rows_vbmi2<1>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
+      case 2: scatter_rows_vbmi2<2>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
+      case 3: scatter_rows_vbmi2<3>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
+      default: scatter_rows_vbmi2<4>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
+    }
+    for (int64_t i = 0; i < moved; ++i)
+      append_views(parts, type_of(rows.columns[static_cast<size_t>(first + i)].view), memory,
+                   reinterpret_cast<const uint8_t*>(targets[i]), starts);
+  }
+}
+
+// split_rows where all columns can be scattered; false, with nothing done, if it is not for these.
+inline bool split_by_scattering(Arena& arena, const Rows& rows, const std::vector<int32_t>& keys,
+                                const std::vector<int32_t>& owners, std::vector<Rows>& parts, std::vector<int64_t>& starts) {
+  const auto owner_count = static_cast<int32_t>(parts.size());
+  const auto partition_count = static_cast<int32_t>(owners.size());
+  if (!use_vbmi2() || owner_count > kScatterOwnersMax || partition_count < 2 || partition_count > kScatterPartitionsMax ||
+      rows.row_count > kScatterRowsMax)
+    return false;
+  for (const Column& column : rows.columns)
+    if (!is_scattered(column.view)) return false;
+  uint8_t narrow_owners[kScatterPartitionsMax] = {};
+  for (size_t partition = 0; partition < owners.size(); ++partition)
+    narrow_owners[partition] = static_cast<uint8_t>(owners[partition]);
+  const int64_t count = rows.row_count, owners_bytes = aligned_bytes(count + kScatterPadding);
+  const Block scratch = arena.allocate(owners_bytes + aligned_bytes(count * 4));
+  uint8_t* row_owners = scratch.get();
+  const ColumnView& key = rows.columns[static_cast<size_t>(keys[0])].view;
+  if (keys.size() == 1 && hashes_as_long(key)) {
+    const uint8_t* ahead[kScatterColumnsMax];
+    int32_t ahead_count = 0;
+    for (size_t index = 0; index < rows.columns.size() && ahead_count < kScatterColumnsMax; ++index)
+      if (static_cast<int32_t>(index) != keys[0]) ahead[ahead_count++] = static_cast<const uint8_t*>(rows.columns[index].view.values);
+    find_owners_vbmi2(static_cast<const int64_t*>(key.values), count, narrow_owners, static_cast<uint32_t>(partition_count),
+                      row_owners, ahead, ahead_count);
+  } else {
+    auto* ids = reinterpret_cast<int32_t*>(scratch.get() + owners_bytes);
+    assign_row_partitions(arena, rows, keys, partition_count, ids);
+    look_up_owners_vbmi2(ids, count, narrow_owners, row_owners);
+  }
+  count_owners_vbmi2(row_owners, count, owner_count, &starts[1]);
+  for (int32_t owner = 0; owner < owner_count; ++owner) {
+    Rows& part = parts[static_cast<size_t>(owner)];
+    part.row_count = starts[static_cast<size_t>(owner) + 1];
+    starts[static_cast<size_t>(owner) + 1] += starts[static_cast<size_t>(owner)];
+    if (part.row_count == count) {  // all rows are one owner's: nothing moves
+      part = rows;
+      return true;
+    }
+    if (part.row_count > 0) part.columns.reserve(rows.columns.size());
+  }
+  scatter_columns(arena, rows, row_owners, parts);
+  return true;
+}
+#endif
+
 // The rows of each owner. Columns are gathered once, in the order of owners, into pooled memory; each owner's rows are a
-// slice of them. Opaque columns stay empty for the caller to fill by `order` (kept in *order_block, row_count values).
+// slice of them. Opaque columns stay empty for the caller to fill by `order` (kept in *order_block, row_count values, if there
+// are any).
 inline std::vector<Rows> split_rows(Arena& arena, const Rows& rows, const std::vector<int32_t>& keys,
                                     const std::vector<int32_t>& owners, int32_t owner_count, Block* order_block,
                                     std::vector<int64_t>* starts) {
+  std::vector<Rows> parts(static_cast<size_t>(owner_count));
+  starts->assign(static_cast<size_t>(owner_count) + 1, 0);
+#if JETFAST_X86
+  if (split_by_scattering(arena, rows, keys, owners, parts, *starts)) return parts;
+#endif
   const int64_t count = rows.row_count;
   const int64_t order_bytes = aligned_bytes((count + kOrderSlack) * 4), ids_bytes = aligned_bytes(count * 4);
   Block block = arena.allocate(order_bytes + ids_bytes + group_scratch_bytes(count));
@@ -261,7 +346,6 @@ inline std::vector<Rows> split_rows(Arena& arena, const Rows& rows, const std::v
   auto* ids = reinterpret_cast<int32_t*>(block.get() + order_bytes);
   const auto partition_count = static_cast<int32_t>(owners.size());
   assign_row_partitions(arena, rows, keys, partition_count, ids);
-  starts->assign(static_cast<size_t>(owner_count) + 1, 0);
   // Columns that hashing has not brought into the cache: one is fetched while rows are grouped, one more with each gather.
   std::vector<ReadAhead> waiting;
   for (size_t index = 0; index < rows.columns.size(); ++index)
@@ -271,7 +355,6 @@ inline std::vector<Rows> split_rows(Arena& arena, const Rows& rows, const std::v
   group_rows(ids, count, owners.data(), partition_count, owner_count, block.get() + order_bytes + ids_bytes, order, starts->data(),
              waiting[0]);
   *order_block = block;
-  std::vector<Rows> parts(static_cast<size_t>(owner_count));
   for (int32_t owner = 0; owner < owner_count; ++owner) {
     Rows& part = parts[static_cast<size_t>(owner)];
     part.row_count = (*starts)[static_cast<size_t>(owner) + 1] - (*starts)[static_cast<size_t>(owner)];
