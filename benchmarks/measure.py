@@ -44,22 +44,23 @@ def side_by_side(
 
     Parameters
     ----------
-    peers : name -> form -> work. Every form has one turn that only decides which form goes on
-    repeats : turns of ours and of every peer that count, interleaved, after one that does not
+    peers : name -> form -> work. If there are several, each has a turn that only decides which form goes on
+    repeats : turns of ours and of every peer, interleaved. All have run before, when their answers were checked
     clock : which seconds decide; the turn with the least is the best, since what disturbs a turn only adds to it
     """
 
     def seconds(cost: Cost) -> float:
         return getattr(cost, clock)
 
-    ours()
     works: dict[str, Work] = {"jetfast": ours}
     for name, forms in peers.items():
+        if len(forms) == 1:
+            (works[name],) = forms.values()
+            continue
         trials = {form: seconds(work()) for form, work in forms.items()}
         form = min(trials, key=trials.__getitem__)
         works[name] = forms[form]
-        if len(forms) > 1:
-            print(f"    {name}: {form} is its fastest form", file=sys.stderr)
+        print(f"    {name}: {form} is its fastest form", file=sys.stderr)
     costs: dict[str, list[Cost]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():

@@ -16,6 +16,7 @@ from benchmarks.peers import polars as polars_peer
 from benchmarks.peers import pyarrow as pyarrow_peer
 from benchmarks.report import Entry, Goal, ratio
 from benchmarks.suite.batches import BATCH_ROWS, ROWS_PER_SECOND, Events
+from jetfast.types import MAX_TIME
 
 SECOND_US = 1_000_000
 SIZE_US = 10 * SECOND_US
@@ -108,6 +109,7 @@ class Frames:
         self.events = work.measured()
         self.key_count = work.key_count
         self.slide_us = slide_us
+        self.reference = WindowReference(self.events, self.key_count, slide_us, slide_us)
         table = self.events.table()
         frame = pl.DataFrame(table)
         self.peers: dict[str, tuple[Mapping[str, Callable], object, Callable[[object], dict[str, npt.NDArray]]]] = {}
@@ -129,11 +131,10 @@ class Frames:
     def equal(self, name: str) -> bool:
         """Every form gives the right groups."""
         forms, data, arrays = self.peers[name]
-        reference = WindowReference(self.events, self.key_count, self.slide_us, self.slide_us)
         for group in forms.values():
             found = arrays(group(data, self.slide_us))
             keys, ends = found.pop("key"), (found.pop("frame") + 1) * self.slide_us
-            if not same_windows(reference, (1 << 62), keys, ends, found):
+            if not same_windows(self.reference, MAX_TIME, keys, ends, found):
                 return False
         return True
 
