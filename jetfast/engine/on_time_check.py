@@ -88,6 +88,7 @@ def watch_late_rows(
         return process(ordinal, batch)
 
     processor.process = watching  # type: ignore[method-assign]
+    processor.process_batches = None  # several at once would pass by
 
 
 def times_before(batch: Batch, column: str, watermark: int) -> npt.NDArray[np.int64]:

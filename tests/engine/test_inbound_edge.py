@@ -73,6 +73,13 @@ def test_when_all_edges_are_idle_the_highest_watermark_leaves_and_then_idle():
     assert world.put(0, 1, IDLE) == [Watermark(50), IDLE]
 
 
+def test_idle_may_repeat():
+    world = World(1, 1)
+    assert world.put(0, 0, IDLE, IDLE) == []
+    assert world.put(1, 0, IDLE, IDLE) == [IDLE]
+    assert world.put(0, 0, IDLE) == []
+
+
 def test_rows_on_an_idle_queue_wake_active_first():
     world = World(1, 1)
     world.put(0, 0, IDLE)

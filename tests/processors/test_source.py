@@ -17,6 +17,7 @@ from jetfast.core.watermark_policies import FixedLag
 from jetfast.errors import JobDefinitionError, JobFailedError, RestartableError
 from jetfast.processors.source import REJECTED_PORT, ReadSource, SourceReader
 from jetfast.testing import OnPort, verify_processor
+from jetfast.types import MIN_TIME
 
 US = pa.timestamp("us")
 SCHEMA = pa.schema([("time", US), ("value", pa.int64())])
@@ -287,6 +288,18 @@ def test_a_restored_processor_sends_its_watermark_once_and_first() -> None:
     processor.poll()
     (restored,) = moved([processor], supplier, 1)
     assert drain(restored) == [Watermark(5), [2], Watermark(6), Watermark(8), [4], Watermark(9)]
+
+
+def test_a_partition_that_is_newer_than_the_snapshot_starts_active_at_the_least_time() -> None:
+    processor = opened(timed(memory(partitions={"a": [rows((5, 1)), rows((6, 2))]})))
+    processor.poll()
+    grown = timed(memory(partitions={"a": [rows((5, 1)), rows((6, 2))], "b": [rows((2, 3))]}))
+    (restored,) = moved([processor], grown, 1)
+    assert restored.event_time is not None
+    assert restored.event_time.watermarks == [5, MIN_TIME]
+    assert restored.event_time.idle == [False, False]
+    # It holds the watermark at once: that of "a" does not leave until it has caught up, or ended.
+    assert drain(restored) == [[3], Watermark(2), Watermark(5), [2], Watermark(6)]
 
 
 def test_a_position_in_a_partition_that_is_gone_is_an_error() -> None:
