@@ -33,6 +33,7 @@ enum class FieldKind : uint8_t {
   minimum,
   maximum,
   moments,
+  sum_double,  // as sum_float without correction: for few rows, see slot_frames.hpp
 };
 
 // ---- the stored forms: 8-byte words, so that they may lie anywhere an int64 may ------------------------------------------
@@ -192,6 +193,16 @@ struct FloatSumField {
   static void deduct(State&, const State&) {}
 };
 
+struct DoubleSumField {
+  using State = double;
+  using Value = double;
+  static constexpr bool exact = false;
+  static State identity() { return 0; }
+  static void row(State& state, double value) { state += value; }
+  static void combine(State& state, const State& other) { state += other; }
+  static void deduct(State&, const State&) {}
+};
+
 template <typename T>
 struct MinimumField {
   using State = T;
@@ -239,7 +250,8 @@ struct Field {
     exact = kind == FieldKind::rows || kind == FieldKind::nulls || kind == FieldKind::sum128 || kind == FieldKind::sum192;
     switch (kind) {
       case FieldKind::rows:
-      case FieldKind::nulls: width = 8; break;
+      case FieldKind::nulls:
+      case FieldKind::sum_double: width = 8; break;
       case FieldKind::sum128:
       case FieldKind::sum_float: width = 16; break;
       case FieldKind::sum192:
@@ -261,6 +273,7 @@ inline void with_field(const Field& field, Work&& work) {
       return work(Sum128Field<int64_t>{});
     case FieldKind::sum192: return work(Sum192Field{});
     case FieldKind::sum_float: return work(FloatSumField{});
+    case FieldKind::sum_double: return work(DoubleSumField{});
     case FieldKind::minimum:
       switch (field.value_class) {
         case ValueClass::i64: return work(MinimumField<int64_t>{});
@@ -322,14 +335,35 @@ inline void accumulate_values(const Field& field, uint8_t* states, const uint32_
   });
 }
 
-// State row(i) of `source` (which may lie at any address) is combined into states[entries[i]].
+// Value i enters states[numbers[i]][entries[i]].
+inline void accumulate_in_frames(const Field& field, uint8_t* const* states, const uint32_t* numbers, const uint32_t* entries,
+                                 int64_t count, const void* values) {
+  with_field(field, [&](auto tag) {
+    using F = decltype(tag);
+    using State = typename F::State;
+    if constexpr (std::is_same_v<F, CountField>) {
+      for (int64_t i = 0; i < count; ++i) ++reinterpret_cast<State*>(states[numbers[i]])[entries[i]];
+    } else {
+      const auto* value = static_cast<const typename F::Value*>(values);
+      for (int64_t i = 0; i < count; ++i) F::row(reinterpret_cast<State*>(states[numbers[i]])[entries[i]], value[i]);
+    }
+  });
+}
+
+// State row(i) of `source` (which may lie at any address) is combined into states[entries[i]] (states[i] without `entries`).
 inline void combine_states(const Field& field, uint8_t* states, const uint32_t* entries, const uint8_t* source,
-                           const int32_t* rows, int64_t count) {
+                           const int32_t* rows, int64_t count, bool far = false) {
   with_field(field, [&](auto tag) {
     using F = decltype(tag);
     using State = typename F::State;
     auto* state = reinterpret_cast<State*>(states);
+    if (entries == nullptr && rows == nullptr) {
+      const auto* other = reinterpret_cast<const State*>(source);
+      for (int64_t i = 0; i < count; ++i) F::combine(state[i], other[i]);
+      return;
+    }
     for (int64_t i = 0; i < count; ++i) {
+      if (i + kPrefetchRows < count && far) prefetch_line(&state[entries[i + kPrefetchRows]]);
       State other;
       std::memcpy(&other, source + (rows ? rows[i] : i) * static_cast<int64_t>(sizeof(State)), sizeof(State));
       F::combine(state[entries[i]], other);
@@ -337,16 +371,23 @@ inline void combine_states(const Field& field, uint8_t* states, const uint32_t* 
   });
 }
 
-// source[i] leaves states[entries[i]]; exact fields only.
+// source[i] leaves states[entries[i]] (states[i] without `entries`); exact fields only.
 inline void deduct_states(const Field& field, uint8_t* states, const uint32_t* entries, const uint8_t* source,
-                          int64_t count) {
+                          int64_t count, bool far = false) {
   with_field(field, [&](auto tag) {
     using F = decltype(tag);
     using State = typename F::State;
     if constexpr (F::exact) {
       auto* state = reinterpret_cast<State*>(states);
       const auto* other = reinterpret_cast<const State*>(source);
-      for (int64_t i = 0; i < count; ++i) F::deduct(state[entries[i]], other[i]);
+      if (entries == nullptr) {
+        for (int64_t i = 0; i < count; ++i) F::deduct(state[i], other[i]);
+        return;
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        if (far && i + kPrefetchRows < count) prefetch_line(&state[entries[i + kPrefetchRows]]);
+        F::deduct(state[entries[i]], other[i]);
+      }
     }
   });
 }
@@ -368,7 +409,7 @@ inline void merge_states(const Field& field, const uint8_t* left, const uint8_t*
 }
 
 // One step of turning the stack: the newer part of each key is remembered with the frame's entry, then the frame joins it.
-// Key i is entries[i] of `newer` and frame_entries[i] (i, if not given) of `frame` and `after`.
+// Key i is entries[i] of `newer` and frame_entries[i] of `frame` and `after` (i, where they are not given).
 inline void stack_states(const Field& field, uint8_t* newer, const uint32_t* entries, const uint8_t* frame,
                          uint8_t* after, const uint32_t* frame_entries, int64_t count) {
   with_field(field, [&](auto tag) {
@@ -377,6 +418,15 @@ inline void stack_states(const Field& field, uint8_t* newer, const uint32_t* ent
     auto* newer_state = reinterpret_cast<State*>(newer);
     const auto* frame_state = reinterpret_cast<const State*>(frame);
     auto* after_state = reinterpret_cast<State*>(after);
+    if (entries == nullptr && frame_entries == nullptr) {
+      for (int64_t i = 0; i < count; ++i) {
+        State state = newer_state[i];
+        after_state[i] = state;
+        F::combine(state, frame_state[i]);
+        newer_state[i] = state;
+      }
+      return;
+    }
     for (int64_t i = 0; i < count; ++i) {
       const int64_t entry = frame_entries ? frame_entries[i] : i;
       State& state = newer_state[entries[i]];

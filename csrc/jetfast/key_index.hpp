@@ -188,6 +188,7 @@ class SlotPool {
   void give_back(uint32_t slot) { free_.push_back(slot); }
   uint32_t limit() const { return limit_; }
   int64_t live() const { return static_cast<int64_t>(limit_) - static_cast<int64_t>(free_.size()); }
+  const std::vector<uint32_t>& free_slots() const { return free_; }
   int64_t bytes() const { return static_cast<int64_t>(free_.capacity() * sizeof(uint32_t)); }
 
  private:
@@ -519,6 +520,8 @@ class KeyIndex {
   const std::vector<ColumnView>& types() const { return types_; }
   uint32_t slot_limit() const { return pool_.limit(); }  // every slot is below
   int64_t live() const { return pool_.live(); }
+  const std::vector<uint32_t>& free_slots() const { return pool_.free_slots(); }
+  uint64_t releases() const { return releases_; }  // while it stays, a slot keeps its key
   int64_t bytes() const {
     int64_t bytes = pool_.bytes();
     if (one_word_) bytes += words_.bytes();
@@ -555,6 +558,7 @@ class KeyIndex {
       bytes_.erase(slot);
     }
     pool_.give_back(slot);
+    ++releases_;
   }
 
   // The keys of some slots as columns of `types()`.
@@ -865,6 +869,7 @@ class KeyIndex {
   SlotPool pool_;
   WordTable words_;
   BytesTable bytes_;
+  uint64_t releases_ = 0;
   uint32_t null_slot_ = kNoSlot;  // of NULL (one word), or of the global key
 
   // scratch, kept between batches

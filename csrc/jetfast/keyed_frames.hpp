@@ -51,17 +51,27 @@ struct ColumnFields {
 constexpr uint32_t kNoEntry = 0xffffffffu;
 
 // The keys that have rows in one frame (or in the running window), and the fields of each, packed in order of arrival.
+//
+// A dense frame (WindowTable has them) has an entry for every slot below `count` instead, with a row count of 0 where the key
+// has no rows: no lists of slots and entries.
 struct Frame {
   int64_t end = 0;
   uint32_t count = 0, capacity = 0;
+  bool dense = false;
   std::vector<uint32_t> slots;          // by entry
   std::vector<uint32_t> entry_of_slot;  // kNoEntry where the key has none; empty while nothing is looked up (need_index)
   std::vector<Block> states;            // by field; an absent block of nulls means that there is none
   std::vector<Block> after;             // by field that is not exact, in frames of the front and in the running window
+  std::vector<std::vector<FloatSum>> settled;  // by field and entry: what sum_double fields of many rows put aside
+  int64_t unsettled_rows = 0;           // rows since then
 
   uint8_t* state(size_t field) const { return states[field].get(); }
   const uint64_t* rows() const { return reinterpret_cast<const uint64_t*>(states[0].get()); }
-  uint32_t find(uint32_t slot) const { return slot < entry_of_slot.size() ? entry_of_slot[slot] : kNoEntry; }
+  uint32_t find(uint32_t slot) const {
+    if (dense) return slot < count ? slot : kNoEntry;
+    return slot < entry_of_slot.size() ? entry_of_slot[slot] : kNoEntry;
+  }
+  uint32_t slot_of(uint32_t entry) const { return dense ? entry : slots[entry]; }
 };
 
 // Rows of one frame: `count` places from `start` in the order of GroupedRows.

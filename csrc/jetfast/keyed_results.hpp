@@ -12,6 +12,7 @@
 #include "jetfast/arena.hpp"
 #include "jetfast/batch.hpp"
 #include "jetfast/column_view.hpp"
+#include "jetfast/exact_sums.hpp"
 #include "jetfast/keyed_frames.hpp"
 #include "jetfast/partition.hpp"
 #include "jetfast/value_column.hpp"
@@ -74,13 +75,15 @@ class KeyedResults : public KeyedFrames {
     jetfast::assign_partitions(hashes, row_count, partition_count_, row_partitions_.data());
   }
 
-  // partition_of_slot_ of every key that is there, a part at a time so that the copies of keys stay small.
-  void assign_slot_partitions() {
+  // partition_of_slot_ of every key that is there, a part at a time so that the copies of keys stay small:
+  // `held`: by slot, whether it is.
+  template <typename Held>
+  void assign_slot_partitions(const std::vector<Held>& held) {
     partition_of_slot_.resize(keys_.slot_limit(), 0);
     std::vector<uint32_t> slots;
-    for (uint32_t slot = 0; slot < frames_of_slot_.size(); ++slot) {
-      if (frames_of_slot_[slot] > 0) slots.push_back(slot);
-      if (slots.size() < 65536 && slot + 1 < frames_of_slot_.size()) continue;
+    for (uint32_t slot = 0; slot < held.size(); ++slot) {
+      if (held[slot]) slots.push_back(slot);
+      if (slots.size() < 65536 && slot + 1 < held.size()) continue;
       const std::vector<Column> columns = keys_.keys_of(slots.data(), static_cast<int64_t>(slots.size()), arena_);
       std::vector<ColumnView> views;
       for (const Column& column : columns) views.push_back(column.view);
@@ -114,9 +117,13 @@ class KeyedResults : public KeyedFrames {
   }
 
   Rows finish_results(ResultRows& out) {
+    return finish_results_with(out, keys_.keys_of(out.slots.data(), out.count, arena_));
+  }
+
+  Rows finish_results_with(ResultRows& out, std::vector<Column> key_columns) {
     Rows result;
     result.row_count = out.count;
-    result.columns = keys_.keys_of(out.slots.data(), out.count, arena_);
+    result.columns = std::move(key_columns);
     for (Column& column : out.columns) {
       column.view.row_count = out.count;
       settle_nulls(column.view);
@@ -188,6 +195,12 @@ class KeyedResults : public KeyedFrames {
           const auto* sums = reinterpret_cast<const FloatSum*>(states[fields.sum]);
           if (mean) return each(doubles, [&](int64_t i, uint64_t number) { return sums[i].get() / static_cast<double>(number); });
           return each(doubles, [&](int64_t i, uint64_t) { return sums[i].get(); });
+        }
+        if (kind == FieldKind::sum_double) {
+          const auto* sums = reinterpret_cast<const double*>(states[fields.sum]);
+          if (mean && nulls == nullptr) return write_means(sums, row_counts, count, doubles + offset);
+          if (mean) return each(doubles, [&](int64_t i, uint64_t number) { return sums[i] / static_cast<double>(number); });
+          return each(doubles, [&](int64_t i, uint64_t) { return sums[i]; });
         }
         if (is_decimal(value_type.kind)) {
           const auto sum_of = [&](int64_t i) {

@@ -140,7 +140,7 @@ class SessionTable : public KeyedResults {
   // Columns: keys, first time, last time, fields.
   Rows save(int64_t& next_entry, int64_t rows_max, std::vector<int64_t>& offsets) {
     check_not_emitting();
-    if (next_entry == 0) assign_slot_partitions();
+    if (next_entry == 0) assign_slot_partitions(frames_of_slot_);
     offsets.assign(static_cast<size_t>(partition_count_) + 1, 0);
     std::vector<uint32_t> chosen;
     for (; next_entry < pool_->count && static_cast<int64_t>(chosen.size()) < rows_max; ++next_entry)

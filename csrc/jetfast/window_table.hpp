@@ -3,10 +3,11 @@
 // Invariants, with B = `emitted_`, the last window end that counts as emitted:
 //   a frame f is kept while last_window_of_frame(f) > B or it has not been due yet;
 //   the running window holds exactly the frames f <= B that are kept (nothing, if size = slide);
-//   exact fields of `running_.states` are sums over those frames; the other fields are two stacks over them: frames up to
-//   `front_end_` are the front (each entry remembers in `after` what the newer front frames of its key amount to, and
-//   `running_.after` is the whole front), later ones are the back (`running_.states`).
-//   So when the oldest frame leaves, the front of each of its keys is that entry's `after`.
+//   fields that are deducted are sums over those frames in `running_.states` (float sums together with `running_.after`, see
+//   exact_sums.hpp); the others are two stacks over them: frames up to `front_end_` are the front (each entry remembers in
+//   `after` what the newer front frames of its key amount to, and `running_.after` is the whole front), later ones are the
+//   back (`running_.states`). So when the oldest frame leaves, the front of each of its keys is that entry's `after`.
+//   Either way a float sum is `after` + `states`.
 #pragma once
 
 #include <algorithm>
@@ -25,21 +26,20 @@
 #include "jetfast/frame.hpp"
 #include "jetfast/key_index.hpp"
 #include "jetfast/keyed_results.hpp"
+#include "jetfast/slot_frames.hpp"
 
 namespace jetfast {
 
-class WindowTable : public KeyedResults {
+class WindowTable : public SlotFrames {
  public:
-  WindowTable(TableSpec spec, Arena& arena)
-      : KeyedResults(spec, arena), running_(new_frame()) {
-    if (shape_.frames() > 1) need_after(*running_);
-  }
+  WindowTable(const TableSpec& spec, Arena& arena) : SlotFrames(spec, arena) {}
 
   bool is_emitting() const { return emitting_; }
 
   void accumulate(const BatchColumns& batch, LateRows* late) {
     check_not_emitting();
     rows += batch.row_count;
+    if (bounds_.empty() && add_in_order(batch, emitted_)) return;
     group_rows(batch.time, batch.row_count);
     if (!bounds_.empty()) assign_row_partitions(batch.keys, batch.row_count);
     judge(late, nullptr);
@@ -52,7 +52,7 @@ class WindowTable : public KeyedResults {
         add_rows(*delta_, slots, grouped_.rows_at(group.start), group.count, false);
         add_delta(group.frame);
       } else {
-        add_rows(frame_at(group.frame), slots, grouped_.rows_at(group.start), group.count, true);
+        add_group(open_frame(group.frame), slots, grouped_.rows_at(group.start), group.count);
       }
     }
   }
@@ -88,12 +88,11 @@ class WindowTable : public KeyedResults {
     while (out.count < rows_max) {
       if (window_ == nullptr && !open_window()) break;
       if (out.columns.empty()) rows_max = allocate_results(out, rows_max);
-      const int64_t count = std::min<int64_t>(rows_max - out.count, window_->count - cursor_);
-      if (count > 0) write_window(out, count);
+      write_window(out, rows_max - out.count);
       if (cursor_ == window_->count) close_window();
     }
-    if (out.count > 0) result = finish_results(out);
-    free_slots();
+    if (out.count > 0) result = finish_window_results(out);
+    collect_keys();
     return result;
   }
 
@@ -104,26 +103,27 @@ class WindowTable : public KeyedResults {
   // moves on; no rows: that was all.
   Rows save(int64_t& after_frame, int64_t rows_max, std::vector<int64_t>& offsets) {
     check_not_emitting();
-    if (after_frame == kMinTime) assign_slot_partitions();
+    if (after_frame == kMinTime) assign_slot_partitions(held_slots());
     offsets.assign(static_cast<size_t>(partition_count_) + 1, 0);
     std::vector<const Frame*> chosen;
     int64_t count = 0;
     for (auto item = frames_.upper_bound(after_frame); item != frames_.end(); ++item) {
-      if (!chosen.empty() && count + item->second->count > rows_max) break;
+      int64_t entry_count = 0;
+      each_entry(*item->second, [&](uint32_t, uint32_t) { ++entry_count; });
+      if (!chosen.empty() && count + entry_count > rows_max) break;
       chosen.push_back(item->second.get());
-      count += item->second->count;
+      count += entry_count;
       after_frame = item->first;
     }
     for (const Frame* frame : chosen)
-      for (uint32_t entry = 0; entry < frame->count; ++entry) ++offsets[partition_of_slot_[frame->slots[entry]] + 1];
+      each_entry(*frame, [&](uint32_t, uint32_t slot) { ++offsets[partition_of_slot_[slot] + 1]; });
     for (int32_t partition = 0; partition < partition_count_; ++partition) offsets[partition + 1] += offsets[partition];
     std::vector<int64_t> next(offsets.begin(), offsets.end() - 1);
     std::vector<std::pair<const Frame*, uint32_t>> entries(static_cast<size_t>(count));
     for (const Frame* frame : chosen)
-      for (uint32_t entry = 0; entry < frame->count; ++entry)
-        entries[next[partition_of_slot_[frame->slots[entry]]]++] = {frame, entry};
+      each_entry(*frame, [&](uint32_t entry, uint32_t slot) { entries[next[partition_of_slot_[slot]]++] = {frame, entry}; });
     if (count == 0) return Rows();
-    return partial_rows(entries);
+    return partials_of(entries);
   }
 
   void restore_bound(int32_t partition, int64_t bound) {
@@ -139,16 +139,6 @@ class WindowTable : public KeyedResults {
     take_partials(batch, false);
     partition_of_slot_.resize(keys_.slot_limit(), 0);
     for (const uint32_t slot : slots_) partition_of_slot_[slot] = partition;
-  }
-
-  MemoryUse memory() const {
-    MemoryUse use = KeyedFrames::memory();
-    use.frame_bytes += int64_t{running_->capacity} * 4 + static_cast<int64_t>(running_->entry_of_slot.capacity()) * 4;
-    for (size_t field = 0; field < fields_.size(); ++field) {
-      if (running_->states[field]) use.frame_bytes += int64_t{running_->capacity} * fields_[field].width;
-      if (running_->after[field]) use.frame_bytes += int64_t{running_->capacity} * fields_[field].width;
-    }
-    return use;
   }
 
  private:
@@ -261,10 +251,10 @@ class WindowTable : public KeyedResults {
     for (const FrameGroup& group : grouped_.groups) {
       const uint32_t* slots = slots_.data() + (group.start - first_accepted_);
       if (is_running(group.frame)) {
-        add_partials(*delta_, slots, grouped_.rows_at(group.start), group.count, batch.fields, false);
+        add_partial_group(*delta_, slots, grouped_.rows_at(group.start), group.count, batch.fields);
         add_delta(group.frame);
       } else {
-        add_partials(frame_at(group.frame), slots, grouped_.rows_at(group.start), group.count, batch.fields, true);
+        add_partial_group(open_frame(group.frame), slots, grouped_.rows_at(group.start), group.count, batch.fields);
       }
     }
   }
@@ -273,44 +263,85 @@ class WindowTable : public KeyedResults {
 
   // What is in delta_ belongs to a frame that the running window holds: it enters both.
   void add_delta(int64_t end) {
-    Frame& frame = frame_at(end);
-    add_frame(frame, *delta_, true);
-    entries_.resize(delta_->count);
-    enter(*running_, delta_->slots.data(), delta_->count, entries_.data(), false);
+    Frame& frame = open_frame(end);
+    const int64_t count = delta_->count;
+    const uint32_t* slots = delta_->slots.data();
+    cover(*running_);
+    const uint32_t old_count = frame.count;
+    const uint32_t* entries = entries_in(frame, slots, count);
     const bool in_front = end <= front_end_;
-    for (size_t field = 0; field < fields_.size(); ++field)
-      if (fields_[field].exact || !in_front) combine_field(*running_, *delta_, field);
-    if (in_front && !all_exact_) {
-      need_after(frame);
-      restack(delta_->slots.data(), delta_->count);
+    bool exact = true;
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      if (!delta_->states[field]) continue;
+      if (deducts(fields_[field]) && fields_[field].kind == FieldKind::sum_double) {  // the old sum leaves, the new one enters
+        auto* sums = reinterpret_cast<double*>(frame.state(field));
+        const auto* more = reinterpret_cast<const double*>(delta_->state(field));
+        uint64_t lost = 0;
+        for (int64_t i = 0; i < count; ++i) {
+          double& high = running_sums(field)[slots[i]];
+          double& low = running_low(field)[slots[i]];
+          lost |= add_exactly(high, low, -sums[entries[i]]);
+          sums[entries[i]] += more[i];
+          lost |= add_exactly(high, low, sums[entries[i]]);
+        }
+        exact = exact && lost == 0;
+        continue;
+      }
+      if (fields_[field].kind == FieldKind::nulls) {
+        need_nulls(frame, field);
+        need_nulls(*running_, field);
+      }
+      combine_states(fields_[field], frame.state(field), entries, delta_->state(field), nullptr, count);
+      if (deducts(fields_[field]) || !in_front)
+        combine_states(fields_[field], running_->state(field), slots, delta_->state(field), nullptr, count);
+    }
+    if (!exact) {
+      stack_sums();
+    } else if (in_front && !all_deducted_) {
+      need_stack(frame);
+      std::vector<uint32_t> changed;
+      for (int64_t i = 0; i < count; ++i)
+        if (!frame.dense || slots[i] < old_count) changed.push_back(slots[i]);
+      if (frame.dense)  // entries that are new here know nothing of the newer frames yet
+        for (uint32_t slot = old_count; slot < frame.count; ++slot) changed.push_back(slot);
+      restack(changed.data(), static_cast<int64_t>(changed.size()));
     }
     clear(*delta_);
   }
 
+  double* running_sums(size_t field) { return reinterpret_cast<double*>(running_->state(field)); }
+  double* running_low(size_t field) { return reinterpret_cast<double*>(running_->after[field].get()); }
+
+  // Room for what newer frames amount to.
+  void need_stack(Frame& frame) {
+    for (size_t field = 0; field < fields_.size(); ++field)
+      if (!deducts(fields_[field]) && !frame.after[field])
+        frame.after[field] = arena_.allocate(int64_t{frame.capacity} * fields_[field].width);
+  }
+
   // Build the front of some keys anew.
   void restack(const uint32_t* slots, int64_t count) {
-    std::vector<uint32_t> running_entries, frame_entries;
-    for (int64_t i = 0; i < count; ++i) {
-      const uint32_t entry = running_->find(slots[i]);
-      for (size_t field = 0; field < fields_.size(); ++field)
-        if (!fields_[field].exact) fill_identity(fields_[field], running_->after[field].get(), entry, entry + 1);
-    }
+    std::vector<uint32_t> chosen, frame_entries;
+    for (size_t field = 0; field < fields_.size(); ++field)
+      if (!deducts(fields_[field]))
+        for (int64_t i = 0; i < count; ++i)
+          fill_identity(fields_[field], running_->after[field].get(), slots[i], int64_t{slots[i]} + 1);
     for (auto item = frames_.upper_bound(front_end_); item != frames_.begin();) {
       --item;
       Frame& frame = *item->second;
-      need_index(frame);
-      running_entries.clear();
+      if (!frame.dense) need_index(frame);
+      chosen.clear();
       frame_entries.clear();
       for (int64_t i = 0; i < count; ++i) {
         const uint32_t entry = frame.find(slots[i]);
         if (entry == kNoEntry) continue;
-        running_entries.push_back(running_->find(slots[i]));
+        chosen.push_back(slots[i]);
         frame_entries.push_back(entry);
       }
       if (frame_entries.empty()) continue;
       for (size_t field = 0; field < fields_.size(); ++field)
-        if (!fields_[field].exact)
-          stack_states(fields_[field], running_->after[field].get(), running_entries.data(), frame.state(field),
+        if (!deducts(fields_[field]))
+          stack_states(fields_[field], running_->after[field].get(), chosen.data(), frame.state(field),
                        frame.after[field].get(), frame_entries.data(), static_cast<int64_t>(frame_entries.size()));
     }
   }
@@ -318,7 +349,7 @@ class WindowTable : public KeyedResults {
   // The back becomes the front; all frames up to emitted_ are in it.
   void turn_stacks() {
     for (size_t field = 0; field < fields_.size(); ++field) {
-      if (fields_[field].exact) continue;
+      if (deducts(fields_[field])) continue;
       fill_identity(fields_[field], running_->after[field].get(), 0, running_->count);
       fill_identity(fields_[field], running_->state(field), 0, running_->count);
     }
@@ -326,54 +357,70 @@ class WindowTable : public KeyedResults {
     for (auto item = frames_.upper_bound(emitted_); item != frames_.begin();) {
       --item;
       Frame& frame = *item->second;
-      need_after(frame);
-      entries_.resize(frame.count);
-      for (uint32_t entry = 0; entry < frame.count; ++entry) entries_[entry] = running_->entry_of_slot[frame.slots[entry]];
+      need_stack(frame);
       for (size_t field = 0; field < fields_.size(); ++field)
-        if (!fields_[field].exact)
-          stack_states(fields_[field], running_->after[field].get(), entries_.data(), frame.state(field),
+        if (!deducts(fields_[field]))
+          stack_states(fields_[field], running_->after[field].get(), slots_or_all(frame), frame.state(field),
                        frame.after[field].get(), nullptr, frame.count);
     }
   }
 
-  // The oldest frame leaves the running window.
-  void leave(const Frame& frame) {
-    if (!all_exact_ && frame.end > front_end_) turn_stacks();
-    entries_.resize(frame.count);
-    for (uint32_t entry = 0; entry < frame.count; ++entry) entries_[entry] = running_->entry_of_slot[frame.slots[entry]];
-    for (size_t field = 0; field < fields_.size(); ++field) {
-      if (!frame.states[field]) continue;
-      if (fields_[field].exact)
-        deduct_states(fields_[field], running_->state(field), entries_.data(), frame.state(field), frame.count);
-      else
-        copy_states(fields_[field].width, running_->after[field].get(), entries_.data(), frame.after[field].get(), nullptr,
-                    frame.count);
-    }
-    for (uint32_t entry = 0; entry < frame.count; ++entry) {
-      const uint32_t slot = frame.slots[entry];
-      const uint32_t place = running_->entry_of_slot[slot];
-      if (running_->rows()[place] == 0) remove_running(slot, place);
-    }
+  // A float sum could not be kept exactly: from now on these fields are stacks, too. All start as the front.
+  void stack_sums() {
+    sums_are_exact_ = all_deducted_ = false;
+    const int64_t emitted = emitted_;
+    if (window_ != nullptr) emitted_ = window_end_;  // the frame that has just entered
+    turn_stacks();
+    emitted_ = emitted;
   }
 
-  void remove_running(uint32_t slot, uint32_t place) {
-    const uint32_t last = --running_->count;
-    running_->entry_of_slot[slot] = kNoEntry;
-    if (place == last) return;
-    const uint32_t moved = running_->slots[last];
-    running_->slots[place] = moved;
-    running_->entry_of_slot[moved] = place;
+  static const uint32_t* slots_or_all(const Frame& frame) { return frame.dense ? nullptr : frame.slots.data(); }
+
+  bool is_far() const { return int64_t{running_->count} * 8 > static_cast<int64_t>(kPrefetchBytes); }
+
+  // A frame becomes part of the running window.
+  void enter_running(Frame& frame) {
+    cover(*running_);
+    drop_index(frame);
+    unsettle(frame);
+    bool exact = true;
     for (size_t field = 0; field < fields_.size(); ++field) {
-      const int64_t width = fields_[field].width;
-      for (const Block* block : {&running_->states[field], &running_->after[field]})
-        if (*block) std::memcpy(block->get() + place * width, block->get() + last * width, static_cast<size_t>(width));
+      if (!frame.states[field]) continue;
+      if (deducts(fields_[field]) && fields_[field].kind == FieldKind::sum_double) {
+        exact &= slide_sums<false>(running_sums(field), running_low(field), slots_or_all(frame),
+                                   reinterpret_cast<const double*>(frame.state(field)), frame.count);
+        continue;
+      }
+      if (fields_[field].kind == FieldKind::nulls) need_nulls(*running_, field);
+      combine_states(fields_[field], running_->state(field), slots_or_all(frame), frame.state(field), nullptr, frame.count, is_far());
     }
+    if (!exact) stack_sums();
   }
+
+  // The oldest frame leaves the running window. Returns false if stack_sums must follow.
+  bool leave(const Frame& frame) {
+    if (!all_deducted_ && frame.end > front_end_) turn_stacks();
+    bool exact = true;
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      if (!frame.states[field]) continue;
+      if (!deducts(fields_[field]))
+        copy_states(fields_[field].width, running_->after[field].get(), slots_or_all(frame), frame.after[field].get(), nullptr,
+                    frame.count);
+      else if (fields_[field].kind == FieldKind::sum_double)
+        exact &= slide_sums<true>(running_sums(field), running_low(field), slots_or_all(frame),
+                                  reinterpret_cast<const double*>(frame.state(field)), frame.count);
+      else
+        deduct_states(fields_[field], running_->state(field), slots_or_all(frame), frame.state(field), frame.count, is_far());
+    }
+    return exact;
+  }
+
+  bool has_running() const { return !frames_.empty() && is_running(frames_.begin()->first); }
 
   // The next window that is due and holds rows; false when there is none. Gaps cost nothing.
   bool next_window(int64_t& end) const {
     const auto next = frames_.upper_bound(emitted_);
-    if (running_->count > 0) end = saturating_add(emitted_, shape_.slide);
+    if (has_running()) end = saturating_add(emitted_, shape_.slide);
     else if (next != frames_.end()) end = next->first;
     else return false;
     return end <= due_;
@@ -397,15 +444,11 @@ class WindowTable : public KeyedResults {
     const bool has_frame = next != frames_.end() && next->first == end;
     if (shape_.frames() == 1) {
       window_ = next->second.get();
+      drop_index(*next->second);
+      unsettle(*next->second);
     } else {
       window_ = running_.get();
-      if (has_frame) {
-        Frame& frame = *next->second;
-        drop_index(frame);
-        entries_.resize(frame.count);
-        enter(*running_, frame.slots.data(), frame.count, entries_.data(), false);
-        for (size_t field = 0; field < fields_.size(); ++field) combine_field(*running_, frame, field);
-      }
+      if (has_frame) enter_running(*next->second);
     }
     return true;
   }
@@ -416,12 +459,13 @@ class WindowTable : public KeyedResults {
     while (!frames_.empty()) {
       const auto first = frames_.begin();
       if (first->first > emitted_ || shape_.last_window_of_frame(first->first) > emitted_) break;
-      if (shape_.frames() > 1) leave(*first->second);
+      const bool exact = shape_.frames() == 1 || leave(*first->second);
       std::unique_ptr<Frame> frame = std::move(first->second);
       frames_.erase(first);
-      retire(std::move(frame));
+      recycle(std::move(frame));
+      if (!exact) stack_sums();
     }
-    if (running_->count == 0) front_end_ = kMinTime;
+    if (!has_running()) front_end_ = kMinTime;
   }
 
   // ---- results
@@ -438,56 +482,111 @@ class WindowTable : public KeyedResults {
     return out.capacity;
   }
 
-  // Up to `count` entries of the window from cursor_ on.
-  void write_window(ResultRows& out, int64_t count) {
-    if (bounds_.empty()) {
-      write_entries(out, cursor_, count);
-      cursor_ += static_cast<uint32_t>(count);
+  // Up to `room` results of the window from cursor_ on.
+  void write_window(ResultRows& out, int64_t room) {
+    const uint32_t start = cursor_;
+    const int64_t count = std::min<int64_t>(room, window_->count - start);
+    cursor_ += static_cast<uint32_t>(count);
+    if (bounds_.empty() && (!window_->dense || has_no_zero(window_->rows() + start, count))) {
+      piece_start_ = out.count == 0 && window_->dense ? start : kNoEntry;
+      for (int64_t written = 0; written < count; written += kWriteRows) {
+        const int64_t part = std::min(kWriteRows, count - written);
+        const uint32_t first = start + static_cast<uint32_t>(written);
+        for (int64_t i = 0; i < part; ++i) out.slots.push_back(window_->slot_of(first + static_cast<uint32_t>(i)));
+        write_entries(out, nullptr, first, part);
+      }
       return;
     }
-    // Keys of a partition whose bound lies behind this window had their result before the restore.
-    const auto is_due = [this](uint32_t entry) {
-      return window_end_ > shape_.last_due(bounds_[static_cast<size_t>(partition_of_slot_[window_->slots[entry]])]);
-    };
-    const uint32_t end = cursor_ + static_cast<uint32_t>(count);
-    while (cursor_ < end) {
-      while (cursor_ < end && !is_due(cursor_)) ++cursor_;
-      const uint32_t start = cursor_;
-      while (cursor_ < end && is_due(cursor_)) ++cursor_;
-      if (cursor_ > start) write_entries(out, start, cursor_ - start);
+    piece_start_ = kNoEntry;
+    for (int64_t place = 0; place < count;) {
+      chosen_.clear();
+      for (; place < count && static_cast<int64_t>(chosen_.size()) < kWriteRows; ++place) {
+        const uint32_t entry = start + static_cast<uint32_t>(place);
+        const uint32_t slot = window_->slot_of(entry);
+        if (window_->rows()[entry] == 0) continue;
+        // Keys of a partition whose bound lies behind this window had their result before the restore.
+        if (!bounds_.empty() && window_end_ <= shape_.last_due(bounds_[static_cast<size_t>(partition_of_slot_[slot])])) continue;
+        chosen_.push_back(entry);
+        out.slots.push_back(slot);
+      }
+      write_entries(out, chosen_.data(), 0, static_cast<int64_t>(chosen_.size()));
     }
   }
 
-  void write_entries(ResultRows& out, uint32_t start, int64_t count) {
+  static bool has_no_zero(const uint64_t* row_counts, int64_t count) {
+    uint64_t zeros = 0;
+    for (int64_t i = 0; i < count; ++i) zeros += row_counts[i] == 0;
+    return zeros == 0;
+  }
+
+  // `count` results, whose slots are there: entries from `start` on, or those of a list.
+  void write_entries(ResultRows& out, const uint32_t* entries, uint32_t start, int64_t count) {
     const Frame& window = *window_;
-    out.slots.insert(out.slots.end(), window.slots.begin() + start, window.slots.begin() + start + count);
-    auto* starts = out.starts() + out.count;
-    auto* ends = out.ends() + out.count;
-    const int64_t window_start = saturating_add(window_end_, -shape_.size);
-    for (int64_t i = 0; i < count; ++i) {
-      starts[i] = window_start;
-      ends[i] = window_end_;
-    }
-    // Fields as plain arrays of `count` states.
-    std::vector<const uint8_t*> states(fields_.size(), nullptr);
+    std::fill_n(out.starts() + out.count, count, saturating_add(window_end_, -shape_.size));
+    std::fill_n(out.ends() + out.count, count, window_end_);
+    std::vector<const uint8_t*>& states = states_;  // fields as plain arrays of `count` states
+    states.assign(fields_.size(), nullptr);
     if (merged_.size() < fields_.size()) merged_.resize(fields_.size());
     for (size_t field = 0; field < fields_.size(); ++field) {
       if (!window.states[field]) continue;
-      const int64_t width = fields_[field].width;
-      states[field] = window.state(field) + start * width;
-      if (!fields_[field].exact && shape_.frames() > 1) {
-        merged_[field].resize(static_cast<size_t>((count * width + 7) / 8));
-        auto* target = reinterpret_cast<uint8_t*>(merged_[field].data());
-        merge_states(fields_[field], window.after[field].get() + start * width, states[field], count, target);
-        states[field] = target;
+      const int32_t width = fields_[field].width;
+      const bool merges = !fields_[field].exact && shape_.frames() > 1;
+      const uint8_t* own = window.state(field) + int64_t{start} * width;
+      const uint8_t* after = merges ? window.after[field].get() + int64_t{start} * width : nullptr;
+      const size_t words = static_cast<size_t>(count * width / 8);
+      if (entries != nullptr) {
+        gathered_.resize(2 * words);
+        auto* gathered = reinterpret_cast<uint8_t*>(gathered_.data());
+        if (merges) {
+          copy_states(width, gathered + words * 8, nullptr, after, entries, count);
+          after = gathered + words * 8;
+        } else {
+          merged_[field].resize(words);
+          gathered = reinterpret_cast<uint8_t*>(merged_[field].data());
+        }
+        copy_states(width, gathered, nullptr, own, entries, count);
+        own = gathered;
+      }
+      states[field] = own;
+      if (merges) {
+        merged_[field].resize(words);
+        states[field] = reinterpret_cast<uint8_t*>(merged_[field].data());
+        merge_states(fields_[field], after, own, count, reinterpret_cast<uint8_t*>(merged_[field].data()));
       }
     }
     write_aggregates(out, states, count);
   }
 
-  std::unique_ptr<Frame> running_;
+  Rows finish_window_results(ResultRows& out) {
+    if (piece_start_ == kNoEntry) return finish_results(out);
+    return finish_results_with(out, cached_keys(piece_start_, out));
+  }
+
+  // Key columns of slots from `start` on, all of which have rows: most windows have the same keys as the one before.
+  const std::vector<Column>& cached_keys(uint32_t start, const ResultRows& out) {
+    CachedKeys* cached = nullptr;
+    for (CachedKeys& other : cached_keys_)
+      if (other.start == start) cached = &other;
+    if (cached == nullptr) {
+      if (cached_keys_.size() >= 64) cached_keys_.clear();
+      cached_keys_.emplace_back();
+      cached = &cached_keys_.back();
+    }
+    if (cached->columns.empty() || cached->count != out.count || cached->releases != keys_.releases() || cached->start != start)
+      *cached = {start, out.count, keys_.releases(), keys_.keys_of(out.slots.data(), out.count, arena_)};
+    return cached->columns;
+  }
+
+  struct CachedKeys {
+    uint32_t start = kNoEntry;
+    int64_t count = 0;
+    uint64_t releases = 0;
+    std::vector<Column> columns;
+  };
+
+  static constexpr int64_t kWriteRows = 4096;
+
   int64_t front_end_ = kMinTime;
-  int64_t emitted_ = kMinTime;  // windows up to here are emitted or were empty
   int64_t due_ = kMinTime;
   bool emitting_ = false;
   const Frame* window_ = nullptr;  // being emitted: the running window, or the frame if size = slide
@@ -495,7 +594,12 @@ class WindowTable : public KeyedResults {
   uint32_t cursor_ = 0;
   int64_t first_accepted_ = 0;  // place of the first row of grouped_ that is not late
   int64_t greatest_bound_ = kMinTime;
+  uint32_t piece_start_ = kNoEntry;  // first slot of results that are slots in a row
+  std::vector<CachedKeys> cached_keys_;
+  std::vector<uint32_t> chosen_;
+  std::vector<const uint8_t*> states_;
   std::vector<std::vector<uint64_t>> merged_;
+  std::vector<uint64_t> gathered_;
 };
 
 }  // namespace jetfast

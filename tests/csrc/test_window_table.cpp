@@ -1,5 +1,6 @@
 // The window table against sums over all rows: random disorder, lateness, gaps and restores; exact and stacked fields.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 #include <vector>
@@ -89,8 +90,9 @@ jetfast::PartialColumns partial_columns(const Rows& rows) {
 }
 
 // Save `table` and bring its state back, partition by partition, into a new one.
-std::unique_ptr<WindowTable> restored(WindowTable& table, WindowShape shape, Arena& arena) {
+std::unique_ptr<WindowTable> restored(WindowTable& table, WindowShape shape, int64_t dense_bytes, Arena& arena) {
   auto result = std::make_unique<WindowTable>(make_spec(shape), arena);
+  result->set_dense_bytes(dense_bytes);
   std::vector<int64_t> offsets;
   int64_t after_frame = kMinTime;
   while (true) {
@@ -105,9 +107,11 @@ std::unique_ptr<WindowTable> restored(WindowTable& table, WindowShape shape, Are
   return result;
 }
 
-void windows_equal_sums_over_all_rows(WindowShape shape, bool with_restores) {
+// `dense_bytes`: 0 makes all frames packed; a few thousand mixes both layouts. `rounded`: sums that cannot be deducted exactly.
+void windows_equal_sums_over_all_rows(WindowShape shape, bool with_restores, int64_t dense_bytes, bool rounded) {
   Arena arena;
   auto table = std::make_unique<WindowTable>(make_spec(shape), arena);
+  table->set_dense_bytes(dense_bytes);
   Results found, wanted;
   uint64_t state = 1;
   int64_t watermark = kMinTime, now = -500, late = 0, partly_late = 0;
@@ -120,7 +124,9 @@ void windows_equal_sums_over_all_rows(WindowShape shape, bool with_restores) {
       input.keys.push_back(key);
       input.times.push_back(time);
       input.values.push_back(value);
-      input.numbers.push_back(static_cast<double>(value) / 8);
+      // A tiny one now and then is lost in double-doubles, and in the sums that are compared, but not in the proof.
+      const double tiny = rounded && next_random(state) % 50 == 0 ? 1e-60 : 0;
+      input.numbers.push_back(tiny != 0 ? tiny : static_cast<double>(value) / 8);
       int64_t windows = 0, missed = 0;
       for (int64_t end = shape.frame_of(time); end <= shape.last_window_of_frame(shape.frame_of(time)); end += shape.slide) {
         ++windows;
@@ -132,7 +138,7 @@ void windows_equal_sums_over_all_rows(WindowShape shape, bool with_restores) {
         ++result.count;
         result.sum += value;
         result.greatest = std::max(result.greatest, value);
-        result.number_sum += static_cast<double>(value) / 8;
+        result.number_sum += input.numbers.back();
       }
       late += missed == windows;
       partly_late += missed > 0 && missed < windows;
@@ -140,7 +146,7 @@ void windows_equal_sums_over_all_rows(WindowShape shape, bool with_restores) {
     table->accumulate(input.columns(), nullptr);
     if (with_restores && round % 3 == 0) {
       const int64_t counted[2] = {table->late_rows, table->partly_late_rows};
-      table = restored(*table, shape, arena);
+      table = restored(*table, shape, dense_bytes, arena);
       table->add_counters(0, 0, counted[0], counted[1]);
     }
     now += static_cast<int64_t>(next_random(state) % 30) + (round % 40 == 39 ? 5000 : 0);
@@ -157,9 +163,37 @@ void windows_equal_sums_over_all_rows(WindowShape shape, bool with_restores) {
   for (const auto& [group, result] : wanted) {
     const Result& other = found.at(group);
     CHECK(other.count == result.count && other.sum == result.sum && other.greatest == result.greatest);
-    CHECK(other.number_sum == result.number_sum);  // multiples of 1/8: exact
+    CHECK(std::fabs(other.number_sum - result.number_sum) <= (rounded ? 1e-50 : 0));  // multiples of 1/8: exact
   }
   CHECK(table->memory().keys == 0 && table->memory().frames == 0);
+}
+
+// Rows enough for the sums to be put aside: 4 M rows of 0.1 in one frame are further off with one double than with two.
+void sums_of_many_rows_are_compensated() {
+  Arena arena;
+  for (const int64_t dense_bytes : {int64_t{1} << 26, int64_t{0}}) {
+    WindowTable table(make_spec({100, 10, 0}), arena);
+    table.set_dense_bytes(dense_bytes);
+    const int64_t batch_rows = 1 << 16, batches = 64;
+    for (int64_t batch = 0; batch < batches; ++batch) {
+      Input input;
+      for (int64_t row = 0; row < batch_rows; ++row) {
+        input.keys.push_back(batch % 3 == 0 ? 1 : 2);
+        input.times.push_back(5);
+        input.values.push_back(1);
+        input.numbers.push_back(0.1);
+      }
+      table.accumulate(input.columns(), nullptr);
+    }
+    table.advance(kMaxTime);
+    Results found;
+    collect(table, found, 64);
+    CHECK(found.size() == 20);
+    for (const auto& [group, result] : found) {
+      const double exact = static_cast<double>(result.count) * 0.1;
+      CHECK(std::fabs(result.number_sum - exact) <= 1e-11 * exact);
+    }
+  }
 }
 
 void frames_saturate_and_are_right_for_negative_times() {
@@ -193,7 +227,10 @@ void halves_survive_the_way_through_double() {
 
 int main() {
   for (const WindowShape shape : {WindowShape{10, 10, 0}, WindowShape{50, 10, 3}, WindowShape{12, 1, 0}, WindowShape{400, 20, 7}})
-    for (const bool with_restores : {false, true}) windows_equal_sums_over_all_rows(shape, with_restores);
+    for (const bool with_restores : {false, true})
+      for (const int64_t dense_bytes : {int64_t{1} << 26, int64_t{0}, int64_t{9000}})
+        for (const bool rounded : {false, true}) windows_equal_sums_over_all_rows(shape, with_restores, dense_bytes, rounded);
+  sums_of_many_rows_are_compensated();
   frames_saturate_and_are_right_for_negative_times();
   halves_survive_the_way_through_double();
   return 0;

@@ -1,0 +1,354 @@
+// The frames of a window table and its running window: how rows enter them, and which keys they hold.
+//
+// Two layouts. While all frames fit kDenseBytes a new one is dense, arrays indexed by slot, so that frames enter and leave the
+// running window in one pass without indirection. Beyond, a new frame is packed: a list of (slot, fields), so that memory
+// grows with the pairs of key and frame that exist; its entries are combined and deducted one by one. The choice is made anew
+// for each frame, as keys come and go. The running window always is dense.
+//
+// Float sums are plain doubles in frames, of at most kUnsettledRows rows (error below 2^-31 of the sum of |x|): then they are
+// put aside with compensation, and come back as one double when the frame closes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "jetfast/accumulators.hpp"
+#include "jetfast/exact_sums.hpp"
+#include "jetfast/keyed_results.hpp"
+
+namespace jetfast {
+
+// Calls work(place, slot) for every key that has rows in a frame.
+template <typename Work>
+inline void each_entry(const Frame& frame, Work&& work) {
+  const uint64_t* row_counts = frame.rows();
+  if (frame.dense) {
+    for (uint32_t slot = 0; slot < frame.count; ++slot)
+      if (row_counts[slot] > 0) work(slot, slot);
+  } else {
+    for (uint32_t entry = 0; entry < frame.count; ++entry) work(entry, frame.slots[entry]);
+  }
+}
+
+class SlotFrames : public KeyedResults {
+ public:
+  SlotFrames(const TableSpec& spec, Arena& arena) : KeyedResults(spec, arena), partial_fields_(fields_) {
+    for (Field& field : fields_) {
+      if (field.kind == FieldKind::sum_float) field = Field(FieldKind::sum_double, field.value_class, field.column);
+      entry_bytes_ += field.width;
+      all_deducted_ = all_deducted_ && deducts(field);
+    }
+    running_ = new_frame();
+    running_->dense = true;
+    for (size_t field = 0; field < fields_.size(); ++field)
+      if (!fields_[field].exact) running_->after[field] = arena_.allocate(int64_t{running_->capacity} * fields_[field].width);
+  }
+
+  // Of partial results: those have compensated sums.
+  const std::vector<Field>& fields() const { return partial_fields_; }
+
+  // Only for tests: results are the same.
+  void set_dense_bytes(int64_t bytes) { dense_bytes_ = bytes; }
+
+  MemoryUse memory() const {
+    MemoryUse use{0, static_cast<int64_t>(frames_.size()), 0, keys_.bytes(), 0};
+    const auto add = [&](const Frame& frame) {
+      use.frame_bytes += static_cast<int64_t>((frame.slots.capacity() + frame.entry_of_slot.capacity()) * sizeof(uint32_t));
+      for (size_t field = 0; field < fields_.size(); ++field) {
+        const int64_t bytes = int64_t{frame.capacity} * fields_[field].width;
+        if (frame.states[field]) use.frame_bytes += bytes;
+        if (frame.after[field]) use.frame_bytes += bytes;
+        if (field < frame.settled.size()) use.frame_bytes += static_cast<int64_t>(frame.settled[field].capacity() * sizeof(FloatSum));
+      }
+    };
+    for (const auto& item : frames_) {
+      add(*item.second);
+      each_entry(*item.second, [&](uint32_t, uint32_t) { ++use.entries; });
+    }
+    for (const auto& frame : spare_frames_) add(*frame);
+    add(*delta_);
+    add(*running_);
+    for (const auto& index : spare_indexes_) use.frame_bytes += static_cast<int64_t>(index.capacity() * sizeof(uint32_t));
+    for (const uint8_t held : held_slots()) use.keys += held;
+    return use;
+  }
+
+ protected:
+  static constexpr int64_t kDenseBytes = int64_t{64} << 20;
+  static constexpr int64_t kUnsettledRows = int64_t{1} << 20;
+  static constexpr uint32_t kFewFrames = 16;
+
+  // Do frames leave the running window by being deducted from this field? (Else it is two stacks.)
+  bool deducts(const Field& field) const { return field.exact || (sums_are_exact_ && field.kind == FieldKind::sum_double); }
+
+  // ---- frames
+
+  Frame& open_frame(int64_t end) {
+    const auto found = frames_.lower_bound(end);
+    if (found != frames_.end() && found->first == end) return *found->second;
+    std::unique_ptr<Frame> frame = new_frame();
+    frame->end = end;
+    const int64_t frame_count = static_cast<int64_t>(frames_.size()) + 1;
+    frame->dense = (int64_t{keys_.slot_limit()} + 64) * frame_count * entry_bytes_ <= dense_bytes_;
+    if (frame->dense) {
+      drop_index(*frame);
+      std::vector<uint32_t>().swap(frame->slots);
+    } else if (frame->slots.size() < frame->capacity) {
+      frame->slots.resize(frame->capacity);
+    }
+    return *frames_.emplace_hint(found, end, std::move(frame))->second;
+  }
+
+  // A dense frame gets an empty entry for every slot there is.
+  void cover(Frame& frame) {
+    const uint32_t limit = keys_.slot_limit();
+    if (frame.count >= limit) return;
+    if (limit > frame.capacity) {
+      const uint32_t capacity = std::max<uint32_t>(limit + limit / 4, 64);
+      const auto widen = [&](Block& block, int64_t width) {
+        if (!block) return;
+        Block larger = arena_.allocate(capacity * width);
+        std::memcpy(larger.get(), block.get(), static_cast<size_t>(frame.count * width));
+        block = std::move(larger);
+      };
+      for (size_t field = 0; field < fields_.size(); ++field) {
+        widen(frame.states[field], fields_[field].width);
+        widen(frame.after[field], fields_[field].width);
+      }
+      frame.capacity = capacity;
+    }
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      if (frame.states[field]) fill_identity(fields_[field], frame.state(field), frame.count, limit);
+      if (frame.after[field]) fill_identity(fields_[field], frame.after[field].get(), frame.count, limit);
+    }
+    frame.count = limit;
+  }
+
+  void recycle(std::unique_ptr<Frame> frame) {
+    clear(*frame);
+    frame->settled.clear();
+    frame->unsettled_rows = 0;
+    if (spare_frames_.size() <= frames_.size() + 2) spare_frames_.push_back(std::move(frame));
+  }
+
+  // Where the keys `slots` are in a frame, made if need be; valid until the next call.
+  const uint32_t* entries_in(Frame& frame, const uint32_t* slots, int64_t count) {
+    if (frame.dense) {
+      cover(frame);
+      return slots;
+    }
+    entries_.resize(static_cast<size_t>(count));
+    enter(frame, slots, count, entries_.data(), false);
+    return entries_.data();
+  }
+
+  // ---- rows
+
+  // Rows enter a frame that is not in the running window: slots[i] is the key of row rows[i] (row i without `rows`).
+  void add_group(Frame& frame, const uint32_t* slots, const int32_t* rows, int64_t count) {
+    if (frame.dense) {
+      cover(frame);
+      entries_.assign(slots, slots + count);
+      accumulate_values(fields_[0], frame.state(0), slots, nullptr, count, nullptr, false);
+      add_values(frame, rows, count);
+    } else {
+      add_rows(frame, slots, rows, count, false);
+    }
+    note_rows(frame, count);
+  }
+
+  // A batch whose rows all lie in few dense frames after `bound` enters them row by row, in its order. False if it is not
+  // one, and nothing was done then.
+  bool add_in_order(const BatchColumns& batch, int64_t bound) {
+    const int64_t count = batch.row_count;
+    const auto* times = static_cast<const int64_t*>(batch.time.values);
+    if (count == 0 || batch.time.validity != nullptr || batch.time.kind != Kind::timestamp ||
+        batch.time.unit != TimeUnit::micro || reinterpret_cast<uintptr_t>(times) % 8 != 0)
+      return false;
+    int64_t least, greatest;
+    find_span(times, count, &least, &greatest);
+    const uint64_t base = static_cast<uint64_t>(least) - static_cast<uint64_t>(shape_.past_boundary(least));
+    const uint64_t span = static_cast<uint64_t>(greatest) - base;
+    if (shape_.frame_of(least) <= bound || span >> 52 != 0) return false;
+    const uint64_t last = divider_.divide(span);
+    if (last >= kFewFrames || shape_.frame_of(greatest) == kMaxTime) return false;
+    uint32_t present = 1u | 1u << last;
+    if (last > 0) {
+      frame_numbers_.resize(static_cast<size_t>(count));
+      number_frames(times, count, static_cast<int64_t>(base), divider_, frame_numbers_.data());
+      if (last > 1)
+        for (int64_t row = 0; row < count; ++row) present |= 1u << frame_numbers_[row];
+    }
+    Frame* frames[kFewFrames] = {};
+    const int64_t first_end = shape_.frame_of(least);
+    bool all_dense = true;
+    for (uint64_t number = 0; number <= last; ++number)
+      if (present >> number & 1) {
+        frames[number] = &open_frame(first_end + static_cast<int64_t>(number) * shape_.slide);
+        all_dense = all_dense && frames[number]->dense;
+      }
+    widen_values(batch.values);
+    for (const WidenedColumn& column : widened_) all_dense = all_dense && !column.has_nulls;
+    if (!all_dense) return false;  // the frames are needed all the same
+    slots_.resize(static_cast<size_t>(count));
+    keys_.find_or_insert(batch.keys.data(), nullptr, count, slots_.data());
+    for (uint64_t number = 0; number <= last; ++number)
+      if (frames[number]) cover(*frames[number]);
+    uint8_t* states[kFewFrames] = {};
+    const auto add = [&](size_t field, const void* values) {
+      for (uint64_t number = 0; number <= last; ++number)
+        if (frames[number]) states[number] = frames[number]->state(field);
+      if (last == 0) accumulate_values(fields_[field], states[0], slots_.data(), nullptr, count, values, false);
+      else accumulate_in_frames(fields_[field], states, frame_numbers_.data(), slots_.data(), count, values);
+    };
+    add(0, nullptr);
+    for (size_t field = 1; field < fields_.size(); ++field)
+      if (fields_[field].kind != FieldKind::nulls) add(field, widened_[static_cast<size_t>(fields_[field].column)].values);
+    for (uint64_t number = 0; number <= last; ++number)
+      if (frames[number]) note_rows(*frames[number], count);
+    return true;
+  }
+
+  // ---- sums of frames with many rows
+
+  void note_rows(Frame& frame, int64_t count) {
+    frame.unsettled_rows += count;
+    if (frame.unsettled_rows > kUnsettledRows) settle(frame);
+  }
+
+  void settle(Frame& frame) {
+    frame.unsettled_rows = 0;
+    frame.settled.resize(fields_.size());
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      if (fields_[field].kind != FieldKind::sum_double) continue;
+      frame.settled[field].resize(frame.count);
+      auto* sums = reinterpret_cast<double*>(frame.state(field));
+      for (uint32_t entry = 0; entry < frame.count; ++entry) {
+        frame.settled[field][entry].add(sums[entry]);
+        sums[entry] = 0;
+      }
+    }
+  }
+
+  // The sum of one entry, wherever it is.
+  static double sum_of(const Frame& frame, size_t field, uint32_t entry) {
+    const double sum = reinterpret_cast<const double*>(frame.state(field))[entry];
+    if (field >= frame.settled.size() || entry >= frame.settled[field].size()) return sum;
+    FloatSum total = frame.settled[field][entry];
+    total.add(sum);
+    return total.get();
+  }
+
+  // What was put aside comes back: before the frame is combined or emitted.
+  void unsettle(Frame& frame) {
+    for (size_t field = 0; field < frame.settled.size(); ++field) {
+      auto* sums = reinterpret_cast<double*>(frame.state(field));
+      for (uint32_t entry = 0; entry < frame.settled[field].size(); ++entry) sums[entry] = sum_of(frame, field, entry);
+    }
+    frame.settled.clear();
+    frame.unsettled_rows = 0;
+  }
+
+  // ---- partial results
+
+  // Partial results enter a frame (or delta_).
+  void add_partial_group(Frame& frame, const uint32_t* slots, const int32_t* rows, int64_t count,
+                         const std::vector<ColumnView>& sources) {
+    const uint32_t* entries = entries_in(frame, slots, count);
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      const auto* source = static_cast<const uint8_t*>(sources[field].values);
+      if (fields_[field].kind == FieldKind::sum_double) {
+        auto* sums = reinterpret_cast<double*>(frame.state(field));
+        for (int64_t i = 0; i < count; ++i)
+          sums[entries[i]] += load_unaligned<FloatSum>(source + (rows ? rows[i] : i) * 16).get();
+        continue;
+      }
+      if (fields_[field].kind == FieldKind::nulls && !frame.states[field]) {
+        bool any = false;
+        for (int64_t i = 0; i < count; ++i) any |= load_unaligned<int64_t>(source + (rows ? rows[i] : i) * 8) != 0;
+        if (!any) continue;
+        need_nulls(frame, field);
+      }
+      combine_states(fields_[field], frame.state(field), entries, source, rows ? rows : identity_rows(count), count);
+    }
+  }
+
+  // Entries of several frames as columns: keys, frame, then one column per field.
+  Rows partials_of(const std::vector<std::pair<const Frame*, uint32_t>>& entries) const {
+    const auto count = static_cast<int64_t>(entries.size());
+    std::vector<uint32_t> slots(entries.size());
+    for (size_t i = 0; i < entries.size(); ++i) slots[i] = entries[i].first->slot_of(entries[i].second);
+    Rows result;
+    result.row_count = count;
+    result.columns = keys_.keys_of(slots.data(), count, arena_);
+    result.columns.push_back(allocate_fixed(arena_, fixed_type(Kind::int64, 8), count));
+    auto* ends = result.columns.back().mutable_values<int64_t>();
+    for (size_t i = 0; i < entries.size(); ++i) ends[i] = entries[i].first->end;
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      result.columns.push_back(allocate_fixed(arena_, partial_type(partial_fields_[field]), count));
+      const int32_t width = partial_fields_[field].width;
+      auto* target = result.columns.back().mutable_values<uint8_t>();
+      for (size_t i = 0; i < entries.size(); ++i, target += width) {
+        const auto& [frame, entry] = entries[i];
+        if (!frame->states[field]) {
+          std::memset(target, 0, static_cast<size_t>(width));
+        } else if (fields_[field].kind == FieldKind::sum_double) {
+          FloatSum sum;
+          sum.sum = sum_of(*frame, field, entry);
+          std::memcpy(target, &sum, sizeof(sum));
+        } else {
+          std::memcpy(target, frame->state(field) + int64_t{entry} * width, static_cast<size_t>(width));
+        }
+      }
+    }
+    return result;
+  }
+
+  // ---- keys
+
+  // By slot: is the key in a frame?
+  std::vector<uint8_t> held_slots() const {
+    std::vector<uint8_t> held(keys_.slot_limit(), 0);
+    const auto hold = [&held](uint32_t, uint32_t slot) { held[slot] = 1; };
+    const bool in_running = shape_.frames() > 1;
+    if (in_running) each_entry(*running_, hold);
+    for (auto item = in_running ? frames_.upper_bound(emitted_) : frames_.begin(); item != frames_.end(); ++item)
+      each_entry(*item->second, hold);
+    return held;
+  }
+
+  // Keys that left every frame often come back at once (always, in a tumbling window): they give up their slots when there
+  // are twice as many keys as were left the last time, so that memory is bounded by the keys that are in the frames.
+  void collect_keys() {
+    if (keys_.live() <= collect_above_) return;
+    std::vector<uint8_t> kept = held_slots();
+    for (const uint32_t slot : keys_.free_slots()) kept[slot] = 1;
+    for (uint32_t slot = 0; slot < kept.size(); ++slot)
+      if (!kept[slot]) keys_.release(slot);
+    collect_above_ = 2 * keys_.live() + 1024;
+  }
+
+  std::vector<Field> partial_fields_;
+  int64_t entry_bytes_ = 0;
+  int64_t dense_bytes_ = kDenseBytes;
+  bool sums_are_exact_ = true;  // sum_double fields are deducted
+  bool all_deducted_ = true;
+  std::unique_ptr<Frame> running_;
+  int64_t emitted_ = kMinTime;  // windows up to here are emitted or were empty
+  int64_t collect_above_ = 1024;
+
+ private:
+  const int32_t* identity_rows(int64_t count) {
+    while (static_cast<int64_t>(identity_rows_.size()) < count)
+      identity_rows_.push_back(static_cast<int32_t>(identity_rows_.size()));
+    return identity_rows_.data();
+  }
+
+  std::vector<int32_t> identity_rows_;
+};
+
+}  // namespace jetfast
