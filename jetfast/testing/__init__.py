@@ -1,8 +1,19 @@
 """What tests of users' own pipelines, processors, sources and sinks need."""
 
 from jetfast.connectors.memory import CRASH, EMPTY, silence
+from jetfast.testing.golden import check_golden
 from jetfast.testing.scripted_source import scripted
 from jetfast.testing.verify_processor import OnEdge, OnPort, verify_processor
 from jetfast.testing.virtual_clock import VirtualClock
 
-__all__ = ["CRASH", "EMPTY", "OnEdge", "OnPort", "VirtualClock", "scripted", "silence", "verify_processor"]
+__all__ = [
+    "CRASH",
+    "EMPTY",
+    "OnEdge",
+    "OnPort",
+    "VirtualClock",
+    "check_golden",
+    "scripted",
+    "silence",
+    "verify_processor",
+]
