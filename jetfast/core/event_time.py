@@ -158,7 +158,7 @@ class SourceEventTime:
         if self.is_behind(partition):
             self._count_overtaken(partition, timestamps)
         clock_us = self._waited_us[partition] if self._waits[partition] else now_us
-        self._raise(partition, self.policies[partition].report(timestamps, clock_us))
+        self._raise(partition, int(self.policies[partition].report(timestamps, clock_us)))
         lowest = self._lowest()
         if lowest is None or lowest <= self.last:
             return ()
@@ -180,7 +180,7 @@ class SourceEventTime:
         policy = cast(GreatestTimePolicy, self.policies[partition])
         self._now_us = self.rows_us[partition] = now_us
         clock_us = self._waited_us[partition] if self._waits[partition] else now_us
-        self._raise(partition, policy.report_greatest(greatest, clock_us))
+        self._raise(partition, int(policy.report_greatest(greatest, clock_us)))
         lowest = self._lowest()
         if lowest is None or lowest <= self.last:
             return ()
@@ -195,7 +195,7 @@ class SourceEventTime:
         self._polled_us[partition] = polled_us
         self._waited_us[partition] += waited_us
         clock_us = self._waited_us[partition] if self._waits[partition] else now_us
-        self._raise(partition, self.policies[partition].current(clock_us))
+        self._raise(partition, int(self.policies[partition].current(clock_us)))
         self._silent_us[partition] += waited_us
         if self._idle_timeout_us and not self.idle[partition] and self._silent_us[partition] >= self._idle_timeout_us:
             self.idle[partition] = True
@@ -206,7 +206,7 @@ class SourceEventTime:
         """The partition has ended for ever. When all have, nothing leaves: the end of the processor says more."""
         self._order.remove((self.watermarks[partition], partition))
         self.finished[partition] = True
-        return self._leave()
+        return self._leave() if self._lowest() is not None else self._leap()
 
     def restore(self, partition: int, watermark: int, idle: bool, finished: bool) -> None:
         """Take back what a snapshot held of a partition. Before `start`."""
@@ -272,7 +272,7 @@ class SourceEventTime:
         return (*self._send(max(self.watermarks)), IDLE)
 
     def _leap(self) -> tuple[Watermark | Signal, ...]:
-        """What leaves now that a partition has turned idle."""
+        """What leaves now that a partition has turned idle, or left nothing but idle ones behind."""
         before, earlier = self.last, self.idle_leap
         left = self._leave()
         if left:

@@ -345,6 +345,17 @@ def test_rows_that_came_behind_their_source_are_counted_with_the_reason() -> Non
     assert (overtaken.rows, overtaken.rows_by_all_idle, overtaken.most_us) == (2, 0, 50)
 
 
+def test_the_end_of_the_last_active_partition_is_a_leap_over_the_idle_ones() -> None:
+    world = World(2)
+    world.rows(0, 90)
+    world.rows(1, 40)
+    world.silence(0, seconds=6)
+    assert world.finish(1) == [Watermark(90), IDLE]
+    leap = world.event_time.idle_leap
+    assert leap is not None
+    assert (leap.from_us, leap.to_us, leap.all_idle) == (40, 90, True)
+
+
 def test_rows_that_became_late_because_all_partitions_were_idle_are_counted() -> None:
     world = World(2)
     world.rows(0, 10)
