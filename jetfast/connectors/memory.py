@@ -137,20 +137,20 @@ class MemorySource:
         self.batch_rows = batch_rows
         self.identity = identity
         """Names this source in its copies, so that each CRASH happens once."""
-        self._batches: dict[str, list[Batch | None]] = {}
+        self._answers: dict[str, list[Rows | None]] = {}
 
-    def batches_of(self, partition: str) -> list[Batch | None]:
-        """The items of a script as the engine's batches, which know where they come from; None for what gives no rows.
+    def answers_of(self, partition: str) -> list[Rows | None]:
+        """What each item of a script gives if it is read whole; None for what gives no rows.
 
-        They are made once (zero-copy), so that reading makes nothing.
+        Made once (zero-copy), so that reading makes nothing. The batches know where they come from.
         """
-        batches = self._batches.get(partition)
-        if batches is None:
-            batches = self._batches[partition] = _engine_batches(partition, self.scripts[partition])
-        return batches
+        answers = self._answers.get(partition)
+        if answers is None:
+            answers = self._answers[partition] = _make_answers(partition, self.scripts[partition])
+        return answers
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_batches": {}}
+        return self.__dict__ | {"_answers": {}}
 
     def partitions(self) -> Sequence[str]:
         return list(self.scripts)
@@ -183,7 +183,7 @@ class MemoryReader:
         self.source = source
         self.partition = partition
         self.script = source.scripts[partition]
-        self.batches = source.batches_of(partition)
+        self.answers = source.answers_of(partition)
         self.item, self.row, self.partition_row = _POSITION.unpack(position) if position is not None else (0, 0, 0)
         self.empty = Batch.empty(source.schema)
         self.now_us = now_us
@@ -191,6 +191,12 @@ class MemoryReader:
         self.seen_us: int | None = None  # the clock, when this reader last looked at it in a silence
 
     def read(self) -> Rows | None:
+        if self.row == 0 and self.item < len(self.answers):
+            answer: Rows | None = self.answers[self.item]
+            if answer is not None and answer.batch.row_count <= self.source.batch_rows:
+                self.item += 1
+                self.partition_row += answer.batch.row_count
+                return answer
         while self.item < len(self.script):
             item = self.script[self.item]
             if item is CRASH:
@@ -230,8 +236,9 @@ class MemoryReader:
         return left_us > 0
 
     def _read_rows(self) -> Rows:
-        batch, first_row = self.batches[self.item], self.partition_row
-        assert batch is not None
+        answer, first_row = self.answers[self.item], self.partition_row
+        assert answer is not None
+        batch = answer.batch
         row_count = min(self.source.batch_rows, batch.row_count - self.row)
         part = batch if row_count == batch.row_count else batch.slice(self.row, row_count)
         self.row += row_count
@@ -270,17 +277,18 @@ def _script(label: str, data: Any, schema: pa.Schema | None) -> Script:
     return tuple(script)
 
 
-def _engine_batches(partition: str, script: Script) -> list[Batch | None]:
-    batches: list[Batch | None] = []
+def _make_answers(partition: str, script: Script) -> list[Rows | None]:
+    answers: list[Rows | None] = []
     first_row = 0
-    for item in script:
-        if not isinstance(item, pa.RecordBatch):
-            batches.append(None)
-        else:
-            batch = Batch.from_arrow(item)
-            batches.append(batch.with_origin(partition, first_row))
-            first_row += batch.row_count
-    return batches
+    for index, item in enumerate(script):
+        if not isinstance(item, pa.RecordBatch) or item.num_rows == 0:
+            answers.append(None)
+            continue
+        batch = Batch.from_arrow(item)
+        end = first_row + batch.row_count
+        answers.append(Rows(batch.with_origin(partition, first_row), _POSITION.pack(index + 1, 0, end), first_row))
+        first_row = end
+    return answers
 
 
 def _table(piece: Any, schema: pa.Schema | None) -> pa.Table:

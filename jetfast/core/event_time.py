@@ -128,6 +128,10 @@ class SourceEventTime:
         """Unfinished partitions, that with the lowest watermark first."""
         return [partition for _, partition in self._order]
 
+    def is_next(self, partition: int) -> bool:
+        """Is this partition the first of the reading order?"""
+        return bool(self._order) and self._order[0][1] == partition
+
     def start(self) -> tuple[Watermark | Signal, ...]:
         """Before the first poll: the restored watermark, once; IDLE at once if there is no partition."""
         if not self.policies:

@@ -28,6 +28,10 @@ CUT_ROWS = 4096
 CUT_FRAMES = 64
 """Batches of up to CUT_ROWS rows are never cut for spanning many frames; a row costs more in small batches."""
 
+LARGE_BATCH_ROWS = 1024
+POLL_ROWS = 32_768
+"""A poll of a source that never waits goes on after a large batch, up to so many rows: Python runs once for them."""
+
 _STATE_KIND = "source_partitions"
 _STATE_SCHEMA = pa.schema(
     [
@@ -81,7 +85,8 @@ class ReadSource:
 class SourceReader(SourceProcessor):
     """Reads its share of the partitions of a source: see `ReadSource`.
 
-    Each poll asks partitions in turn, that with the lowest watermark first, until one has rows. Without event time a
+    Each poll asks partitions in turn, that with the lowest watermark first, until one has rows (POLL_ROWS of them,
+    if it gives large batches without waiting and stays the one with the lowest watermark). Without event time a
     bounded source is read partition by partition, an unbounded one in rotation.
     """
 
@@ -123,7 +128,8 @@ class SourceReader(SourceProcessor):
 
     def poll(self) -> Sequence[Output] | None:
         now_us = self.context.now_us
-        self.clock.begin_poll(now_us())
+        now = now_us()
+        self.clock.begin_poll(now)
         output: list[Output] = []
         if not self.started:
             self.started = True
@@ -136,7 +142,11 @@ class SourceReader(SourceProcessor):
                 continue
             self.positions[partition] = rows.position
             if rows.batch.row_count or rows.rejected is not None or rows.filtered_rows:
-                self._take(partition, rows, now_us(), output)
+                if not self.cooperative:
+                    now = now_us()  # reading took its time
+                self._take(partition, rows, now, output)
+                if self.cooperative and rows.batch.row_count >= LARGE_BATCH_ROWS:
+                    self._take_more(partition, rows.batch.row_count, now, output)
                 break
             if self.event_time is not None:
                 now = now_us()
@@ -236,6 +246,23 @@ class SourceReader(SourceProcessor):
             reader.close()
         if self.event_time is not None:
             output += self.event_time.observe_finished(partition)
+
+    def _take_more(self, partition: int, row_count: int, now: int, output: list[Output]) -> None:
+        """Go on with a partition that gives large batches without waiting, while it stays the next to be read."""
+        event_time = self.event_time
+        while row_count < POLL_ROWS and (event_time is None or event_time.is_next(partition)):
+            rows = self._read(partition)
+            if rows is None:
+                self._finish(partition, output)
+                return
+            self.positions[partition] = rows.position
+            if rows.batch.row_count or rows.rejected is not None or rows.filtered_rows:
+                self._take(partition, rows, now, output)
+            elif event_time is not None:
+                output += event_time.observe_empty(partition, self.clock.read(now), now)
+            if rows.batch.row_count < LARGE_BATCH_ROWS:
+                return
+            row_count += rows.batch.row_count
 
     def _take(self, partition: int, rows: Rows, now: int, output: list[Output]) -> None:
         """Turn one answer of a reader into output: ACTIVE, rejected rows, then batches with a watermark behind each."""

@@ -386,3 +386,35 @@ def test_rows_from_memory_know_where_they_come_from() -> None:
     while (output := processor.poll()) is not None:
         origins += [item.origin for item in output if isinstance(item, Batch)]
     assert origins == [("west", 0), ("west", 1), ("west", 2)]
+
+
+def large(start: int) -> pa.RecordBatch:
+    return rows(*((start + index, start + index) for index in range(2048)))
+
+
+def firsts(output: Sequence[Any]) -> list[Any]:
+    return [item.origin if isinstance(item, Batch) else item for item in output]
+
+
+def test_a_poll_goes_on_while_batches_are_large_and_come_from_the_partition_that_is_next() -> None:
+    processor = opened(timed(memory([large(0), large(10_000), rows((20_000, 1)), large(30_000)])))
+    assert firsts(processor.poll() or ()) == [
+        *[("0", 0), Watermark(2047), ("0", 2048), Watermark(12_047)],
+        *[("0", 4096), Watermark(20_000)],
+    ]
+    assert firsts(processor.poll() or ()) == [("0", 4097), Watermark(32_047)]
+    assert processor.poll() is None
+
+
+def test_a_poll_does_not_go_on_with_a_partition_that_is_ahead_of_another() -> None:
+    processor = opened(timed(memory(partitions={"a": [large(0), large(9000)], "b": [large(5000), large(6000)]})))
+    polls = []
+    while (output := processor.poll()) is not None:
+        polls.append([item.origin for item in output if isinstance(item, Batch)])
+    assert polls == [[("a", 0)], [("b", 0)], [("a", 2048)], [("b", 2048)]]
+
+
+def test_a_poll_ends_after_so_many_rows() -> None:
+    processor = opened(timed(memory([large(index * 2048) for index in range(20)])))
+    assert len([item for item in processor.poll() or () if isinstance(item, Batch)]) == 16
+    assert len([item for item in processor.poll() or () if isinstance(item, Batch)]) == 4
