@@ -299,13 +299,13 @@ inline bool split_by_scattering(Arena& arena, const Rows& rows, const std::vecto
   const int64_t count = rows.row_count, owners_bytes = aligned_bytes(count + kScatterPadding);
   const Block scratch = arena.allocate(owners_bytes + aligned_bytes(count * 4));
   uint8_t* row_owners = scratch.get();
-  const ColumnView& key = rows.columns[static_cast<size_t>(keys[0])].view;
-  if (keys.size() == 1 && hashes_as_long(key)) {
+  const ColumnView* key = keys.size() == 1 ? &rows.columns[static_cast<size_t>(keys[0])].view : nullptr;
+  if (key != nullptr && hashes_as_long(*key)) {
     const uint8_t* ahead[kScatterColumnsMax];
     int32_t ahead_count = 0;
     for (size_t index = 0; index < rows.columns.size() && ahead_count < kScatterColumnsMax; ++index)
       if (static_cast<int32_t>(index) != keys[0]) ahead[ahead_count++] = static_cast<const uint8_t*>(rows.columns[index].view.values);
-    find_owners_vbmi2(static_cast<const int64_t*>(key.values), count, narrow_owners, static_cast<uint32_t>(partition_count),
+    find_owners_vbmi2(static_cast<const int64_t*>(key->values), count, narrow_owners, static_cast<uint32_t>(partition_count),
                       row_owners, ahead, ahead_count);
   } else {
     auto* ids = reinterpret_cast<int32_t*>(scratch.get() + owners_bytes);
