@@ -69,8 +69,10 @@ constexpr int64_t kOrderSlack = 64;
 // Counting sort. Each owner has a cursor in each quarter of the rows, so that four independent chains of
 // load-add-store run at once instead of one.
 template <typename Owner>
-inline void group_rows_counting(const Owner* row_owners, int64_t count, int32_t owner_count, int32_t* order, int64_t* starts) {
+inline void group_rows_counting(const Owner* row_owners, int64_t count, int32_t owner_count, int32_t* order, int64_t* starts,
+                                ReadAhead ahead) {
   const int64_t quarter = count / 4;
+  if (ahead.bytes == nullptr) ahead = {reinterpret_cast<const uint8_t*>(row_owners), 0};  // a line that is there anyway
   std::vector<uint32_t> cursors(static_cast<size_t>(owner_count) * 4, 0);
   uint32_t* first = cursors.data();
   uint32_t* second = first + owner_count;
@@ -81,6 +83,7 @@ inline void group_rows_counting(const Owner* row_owners, int64_t count, int32_t 
     ++second[row_owners[quarter + i]];
     ++third[row_owners[2 * quarter + i]];
     ++fourth[row_owners[3 * quarter + i]];
+    prefetch_line(ahead.bytes + 2 * i * ahead.width);  // half of the column here, half below
   }
   for (int64_t i = 4 * quarter; i < count; ++i) ++fourth[row_owners[i]];
   uint32_t start = 0;
@@ -98,6 +101,7 @@ inline void group_rows_counting(const Owner* row_owners, int64_t count, int32_t 
     order[second[row_owners[quarter + i]]++] = static_cast<int32_t>(quarter + i);
     order[third[row_owners[2 * quarter + i]]++] = static_cast<int32_t>(2 * quarter + i);
     order[fourth[row_owners[3 * quarter + i]]++] = static_cast<int32_t>(3 * quarter + i);
+    prefetch_line(ahead.bytes + 2 * (quarter + i) * ahead.width);
   }
   for (int64_t i = 4 * quarter; i < count; ++i) order[fourth[row_owners[i]]++] = static_cast<int32_t>(i);
 }
@@ -191,7 +195,7 @@ inline void group_rows(const int32_t* partition_ids, int64_t count, const int32_
   if (owner_count > 256) {
     auto* row_owners = reinterpret_cast<int32_t*>(scratch);
     look_up_owners(partition_ids, count, owners, row_owners);
-    return group_rows_counting(row_owners, count, owner_count, order, starts);
+    return group_rows_counting(row_owners, count, owner_count, order, starts, ahead);
   }
   std::vector<uint8_t> narrow_owners(static_cast<size_t>(std::max(partition_count, kScatterPartitionsMax)));
   for (int32_t partition = 0; partition < partition_count; ++partition)
@@ -211,7 +215,7 @@ inline void group_rows(const int32_t* partition_ids, int64_t count, const int32_
     return group_rows_avx512(row_owners, count, owner_count, order, starts);
   }
 #endif
-  group_rows_counting(row_owners, count, owner_count, order, starts);
+  group_rows_counting(row_owners, count, owner_count, order, starts, ahead);
 }
 
 // Hash the key columns of some rows into `ids`, then make them partitions. ids: row_count values.
