@@ -66,6 +66,28 @@ SIGNATURES = {
     "offset: str | datetime.timedelta = '0s') -> jetfast.core.windows.Window",
     "session": "(timeout: str | datetime.timedelta) -> jetfast.core.windows.SessionWindow",
     "watermarks.fixed_lag": "(lag: str | datetime.timedelta) -> jetfast.core.watermark_policies.FixedLag",
+    "watermarks.limiting_lag_and_delay": "(lag: str | datetime.timedelta, max_delay: str | datetime.timedelta) "
+    "-> jetfast.core.watermark_policies.LimitingLagAndDelay",
+    "watermarks.limiting_lag_and_lull": "(lag: str | datetime.timedelta, max_lull: str | datetime.timedelta) "
+    "-> jetfast.core.watermark_policies.LimitingLagAndLull",
+    "watermarks.limiting_timestamp_and_wall_clock_lag": "(timestamp_lag: str | datetime.timedelta, "
+    "wall_clock_lag: str | datetime.timedelta) -> jetfast.core.watermark_policies.LimitingTimestampAndWallClockLag",
+    "watermarks.real_time_lag": "(lag: str | datetime.timedelta) -> jetfast.core.watermark_policies.RealTimeLag",
+    "watermarks.emit_by_frame": "(window: jetfast.core.windows.Window) -> jetfast.core.throttling.EmitByFrame",
+    "watermarks.emit_by_min_step": "(step: str | datetime.timedelta) -> jetfast.core.throttling.EmitByMinStep",
+    "watermarks.no_throttling": "() -> jetfast.core.throttling.NoThrottling",
+    "watermarks.WatermarkCoalescer.observe_watermark": "(self, input, value)",
+    "watermarks.WatermarkCoalescer.observe_rows": "(self, input)",
+    "watermarks.WatermarkCoalescer.observe_idle": "(self, input)",
+    "watermarks.WatermarkCoalescer.observe_active": "(self, input)",
+    "watermarks.WatermarkCoalescer.observe_done": "(self, input)",
+    "Job.explain_watermark": "(self) -> jetfast.control.watermark_explanation.WatermarkExplanation",
+    "testing.scripted": "(partitions: collections.abc.Mapping[str, collections.abc.Sequence[typing.Any]] | "
+    "collections.abc.Sequence[typing.Any], *, schema: pyarrow.lib.Schema | None = None, name: str = 'scripted') "
+    "-> jetfast.connectors.memory.MemorySource",
+    "testing.silence": "(duration: str | datetime.timedelta) -> jetfast.connectors.memory.Silence",
+    "testing.check_golden": "(rows: Any, path: str | pathlib.Path, *, ordered: bool = False) -> None",
+    "testing.VirtualClock": "(start: str = '2024-01-01T00:00:00') -> None",
 }
 
 STAGE_CLASSES = ("SourceStage", "AggregateStage", "GroupedStage", "WindowedStage", "SideStage")

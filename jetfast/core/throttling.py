@@ -11,6 +11,7 @@ from math import gcd
 from typing import Protocol, Self
 
 from jetfast.core.windows import Window
+from jetfast.errors import JobDefinitionError
 from jetfast.types import MIN_TIME, Duration, positive_duration_us
 
 
@@ -112,6 +113,8 @@ def no_throttling() -> NoThrottling:
 
 def emit_by_frame(window: Window) -> EmitByFrame:
     """Send a watermark when it enters a new frame of a window (its slide): the boundary, not the watermark itself."""
+    if not isinstance(window, Window):
+        raise JobDefinitionError(f'emit_by_frame needs jf.tumbling("1h") or jf.sliding("24h", "1h"), got {window!r}')
     return EmitByFrame(Window(window.slide_us, window.slide_us, window.offset_us))
 
 

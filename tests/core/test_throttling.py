@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetfast import sliding, tumbling, watermarks
+from jetfast import session, sliding, tumbling, watermarks
 from jetfast.core.throttling import EmitByFrame, coarsest_frame
 from jetfast.core.windows import Window
+from jetfast.errors import JobDefinitionError
 from jetfast.types import MAX_TIME, MIN_TIME
 
 TIMES = st.one_of(st.integers(-200, 200), st.integers(MIN_TIME, MAX_TIME))
@@ -48,6 +49,11 @@ def test_no_throttling_sends_whatever_rises() -> None:
 def test_a_step_must_be_greater_than_zero() -> None:
     with pytest.raises(ValueError, match="step must be greater than zero"):
         watermarks.emit_by_min_step("0s")
+
+
+def test_sessions_have_no_frames() -> None:
+    with pytest.raises(JobDefinitionError, match="emit_by_frame needs jf.tumbling"):
+        watermarks.emit_by_frame(session("1m"))  # type: ignore[arg-type]
 
 
 def test_each_source_processor_gets_a_throttle_of_its_own() -> None:

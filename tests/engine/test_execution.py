@@ -157,6 +157,26 @@ def test_idle_leaves_after_what_came_before_it_and_active_ahead_of_what_follows(
     ]
 
 
+def test_a_step_that_emits_while_all_its_inputs_are_idle_sends_idle_again_after_it():
+    class AtItsEnd(Passing):
+        """Gives rows when an edge ends, as a step does that has kept them for the other one."""
+
+        def complete_edge(self, ordinal):
+            return (batch_of(7),) if ordinal == 0 else ()
+
+    log = Log()
+    dag = graph(
+        ("short", lambda: ScriptedSource([IDLE, *[None] * 50])),
+        ("long", lambda: ScriptedSource([IDLE, *[None] * 500])),
+        ("step", AtItsEnd),
+        ("sink", lambda: LoggingSink(log)),
+        edges=[("short", "step"), ("long", "step", {"ordinal": 1}), ("step", "sink")],
+    )
+    run(dag)
+    events = [(event[0], *event[3:]) for event in log.events if event[0] in ("rows", "idle")]
+    assert events == [("idle",), ("rows", [7]), ("idle",)]
+
+
 def test_an_idle_source_does_not_hold_back_the_others():
     log = Log()
     stop = threading.Event()
