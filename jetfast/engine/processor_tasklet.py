@@ -164,7 +164,7 @@ class ProcessorTasklet:
         return True
 
     def finish_output(self) -> bool:
-        """Pull and send the pending output and the control item that follows it; False when there is no room."""
+        """Pull and send the pending output and the control item that follows it; False when it has to wait."""
         if self.output is not None and not self.pull():
             return False
         if self.follow is not None and not self.send_follow():
@@ -174,10 +174,15 @@ class ProcessorTasklet:
         return True
 
     def pull(self) -> bool:
-        """Pull and send the pending output until it ends; False when there is no room."""
+        """Pull and send the pending output until it ends; False when there is no room, or others shall have their turn.
+
+        They shall after ROWS_PER_CALL rows: whoever reads them finds them in the cache, and what they lie in is used
+        again for the next ones, instead of a queue full of memory.
+        """
         output = self.output
         assert output is not None
         outbox = self.outbox
+        rows_left = ROWS_PER_CALL
         for item in output:
             if self.asleep and self.source is not None and item is not ACTIVE and item is not IDLE:
                 self.asleep = False
@@ -191,6 +196,9 @@ class ProcessorTasklet:
                     self.rows_out += rows
                     self.emitted = True
                     if not outbox.send(item):
+                        return False
+                    rows_left -= rows
+                    if rows_left <= 0:
                         return False
             elif not self.send_other(item):
                 return False
