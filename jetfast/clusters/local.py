@@ -61,8 +61,8 @@ class LocalCluster:
             under way between members; each queue may take one batch more. State of windows is not in it
         progress : shown by `job.wait()`: a bar on a terminal, else log lines; False: nothing
         two_stage : aggregate near the source first (True), never (False), or as the planner chooses (None)
-        max_watermark_retention : a watermark is kept back for other inputs that lag for at most so long, such as "10s", by
-            the first step where several inputs come together; what comes later is late. Default: as long as they lag
+        max_watermark_retention : a watermark is kept back for other inputs that lag for at most so long, such as "10s",
+            by the first step where several inputs come together; what comes later is late. Default: as long as they lag
         """
         submission = accept_submission(
             pipeline,

@@ -227,13 +227,14 @@ class MemoryReader:
             self.silent_since_us = now_us
         move_us = getattr(self.now_us, "advance_us", None)
         left_us = self.silent_since_us + item.duration_us - now_us
-        if move_us is not None and now_us == self.seen_us and left_us > 0:
-            now_us = move_us(min(SILENCE_STEP_US, left_us))
-            left_us = self.silent_since_us + item.duration_us - now_us
-        self.seen_us = now_us
         if left_us <= 0:
             self.silent_since_us = self.seen_us = None
-        return left_us > 0
+            return False
+        if move_us is not None and now_us == self.seen_us:
+            # Also when it ends the silence: rows come with the next answer, to a poll that begins at that time.
+            now_us = move_us(min(SILENCE_STEP_US, left_us))
+        self.seen_us = now_us
+        return True
 
     def _read_rows(self) -> Rows:
         answer, first_row = self.answers[self.item], self.partition_row

@@ -173,9 +173,9 @@ class WatermarkExplanation:
             if late is not None:
                 idle = f", {late.rows_by_all_idle} of them because all were idle" if late.rows_by_all_idle else ""
                 lines.append(
-                    f"    source partition {partition.partition!r}: "
-                    f"{format_rows(late.rows)} came behind the watermark, up to {format_duration(late.most_us)}{idle}; the first at {format_wall_time(late.first_us)} of "
-                    "wall time"
+                    f"    source partition {partition.partition!r}: {format_rows(late.rows)} came behind the watermark,"
+                    f" up to {format_duration(late.most_us)}{idle}; "
+                    f"the first at {format_wall_time(late.first_us)} of wall time"
                 )
         return lines
 

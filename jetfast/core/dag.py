@@ -49,7 +49,8 @@ class Dag:
     vertices: dict[str, Vertex] = field(default_factory=dict)
     edges: list[Edge] = field(default_factory=list)
     max_watermark_retention_us: int | None = None
-    """How long the first vertex that coalesces may keep a watermark back for other inputs; None: as long as they lag."""
+    """How long the first vertex that coalesces may keep a watermark back for inputs that lag; None: as long as they do.
+    """
 
     def add_vertex(self, vertex: Vertex) -> Vertex:
         if vertex.name in self.vertices:

@@ -90,8 +90,8 @@ class Processor:
     Attributes
     ----------
     cooperative : False for processors that block (files, sockets): the engine gives each a thread of its own.
-    forwards_watermark : False for a processor that yields watermarks itself: its own, if it receives none; or one that it
-        has received, later, because it keeps rows back until then.
+    forwards_watermark : False for a processor that yields watermarks itself: its own, if it receives none; or one that
+        it has received, later, because it keeps rows back until then.
     """
 
     cooperative: bool = True

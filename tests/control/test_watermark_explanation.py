@@ -70,7 +70,7 @@ def test_rows_that_became_late_because_all_partitions_were_idle_are_told() -> No
     source = scripted(
         {
             "slow": [rows("slow", 0), silence("70s"), rows("slow", 5, 100)],
-            "fast": [rows("fast", 65), silence("70s"), rows("fast", 100)],
+            "fast": [rows("fast", 65), silence("80s"), rows("fast", 100)],
         }
     )
     job = counting(source)

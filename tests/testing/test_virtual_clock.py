@@ -35,7 +35,7 @@ def answers(script: list[Any], now_us: Any) -> list[int]:
 def test_a_silence_moves_a_virtual_clock_to_its_end() -> None:
     clock = VirtualClock("1970-01-01")
     assert answers([rows("a", 1), silence("1200ms"), silence("100ms"), rows("a", 2), EMPTY], clock) == [
-        *[1, 0, 0, 0, 0, 1, 0]
+        *[1, 0, 0, 0, 0, 0, 0, 1, 0]
     ]
     assert clock() == 1_300_000
 
