@@ -20,6 +20,15 @@ class SlidingPipeline:
         job = jf.LocalCluster(workers=workers).submit(sliding_pipeline(self.batches, CountingSink()), progress=False)
         job.wait()
 
+    def track_python_share(self, keys: int, workers: int) -> float:
+        """Thread CPU around the kernels over thread CPU; NaN if the job was too short for a sample."""
+        job = jf.LocalCluster(workers=workers).submit(sliding_pipeline(self.batches, CountingSink()), progress=False)
+        job.wait()
+        share = job.metrics["python_share"]
+        return float("nan") if share is None else float(share)
+
+    track_python_share.unit = "share"
+
     def peakmem_pipeline(self, keys: int, workers: int) -> None:
         self.time_pipeline(keys, workers)
 
