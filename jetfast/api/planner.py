@@ -35,7 +35,7 @@ from jetfast.api.steps import (
 from jetfast.core.aggregate import AggregateColumn
 from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.items import MAIN_PORT
-from jetfast.core.processor import ProcessorSupplier
+from jetfast.core.processor import Processor, ProcessorSupplier
 from jetfast.core.routing import ALL_TO_ONE, ISOLATED, Routing, partitioned
 from jetfast.core.throttling import EmitByFrame, NoThrottling, WatermarkThrottleFactory, coarsest_frame
 from jetfast.core.windows import SessionWindow
@@ -222,13 +222,15 @@ class Planner:
         supplier: ProcessorSupplier
         if isinstance(window, SessionWindow):
             supplier = partial(SessionWindowProcessor, *rows, window)
-        elif self.two_stage and not late_wanted:
+        elif self.two_stage and not late_wanted and step.early_period_us is None:
             first = f"{step.name} (accumulate)"
             self.add_vertex(first, partial(AccumulateByFrame, *rows, window), feeds)
             feeds = [Feed(first, MAIN_PORT, AccumulateByFrame(*rows, window).partial_schema)]
             supplier = partial(CombineFrames, *rows, window)
         else:
             supplier = partial(SlidingWindowProcessor, *rows, window)
+        if step.early_period_us is not None:
+            supplier = partial(with_early_results, supplier, step.early_period_us)
         self.add_vertex(step.name, supplier, feeds, partitioned(*keys), crossing=True)
         self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, step.schemas[MAIN_PORT])]
         if late_wanted:
@@ -313,6 +315,16 @@ def chosen_throttle(frames: Sequence[tuple[int, int]]) -> WatermarkThrottleFacto
     """The coarsest frame that all windows downstream of a source can bear; without windows every watermark leaves."""
     frame = coarsest_frame(frames)
     return NoThrottling() if frame is None else EmitByFrame(frame)
+
+
+def with_early_results(window: ProcessorSupplier, period_us: int) -> Processor:
+    """Make a window processor that also gives early results."""
+    from jetfast.processors.early_results import EarlyResults
+    from jetfast.processors.keyed_window import KeyedWindow
+
+    processor = window()
+    assert isinstance(processor, KeyedWindow)
+    return EarlyResults(processor, period_us)
 
 
 def argument_column(name: str, argument: str | Expression | None) -> str | None:

@@ -44,7 +44,7 @@ from jetfast.core.throttling import WatermarkThrottleFactory
 from jetfast.core.watermark_policies import FixedLag, WatermarkPolicyFactory
 from jetfast.core.windows import AnyWindow, SessionWindow
 from jetfast.errors import JobDefinitionError
-from jetfast.types import Duration, non_negative_duration_us
+from jetfast.types import Duration, non_negative_duration_us, positive_duration_us
 
 if TYPE_CHECKING:
     from jetfast.api.pipeline import Pipeline
@@ -464,7 +464,13 @@ class GroupedStage:
 class WindowedStage:
     """Rows grouped by keys and window, waiting for aggregates."""
 
-    def __init__(self, stage: Stage, keys: tuple[tuple[str, Expression], ...], window: AnyWindow) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        keys: tuple[tuple[str, Expression], ...],
+        window: AnyWindow,
+        early_period_us: int | None = None,
+    ) -> None:
         if not isinstance(window, AnyWindow):
             raise JobDefinitionError(
                 f'window needs jf.tumbling("1h"), jf.sliding("24h", "1h") or jf.session("30m"), got {window!r}'
@@ -472,6 +478,15 @@ class WindowedStage:
         self._stage = stage
         self._keys = keys
         self._window = window
+        self._early_period_us = early_period_us
+
+    def early_results(self, every: Duration) -> WindowedStage:
+        """Also give results of windows that are still open, every so often in wall time; follow with `.agg(...)`.
+
+        The result then has a column `is_early`. Early results are those of all open windows so far; they are given only
+        if rows have come in since the last time. They are for sinks: the final results count for themselves.
+        """
+        return WindowedStage(self._stage, self._keys, self._window, positive_duration_us(every, "every"))
 
     def agg(self, *, name: str | None = None, **aggregates: Aggregate) -> AggregateStage:
         """Aggregate per key and window: `agg(flights=jf.count(), worst=jf.max("delay"))`.
@@ -480,7 +495,7 @@ class WindowedStage:
         row per key and window that has rows, when the watermark has passed the window's end. A session starts at its
         first row and ends `timeout` after its last. A window over the result of a window is not supported yet.
         """
-        return aggregate(self._stage, self._keys, self._window, aggregates, name)
+        return aggregate(self._stage, self._keys, self._window, aggregates, name, self._early_period_us)
 
     def __repr__(self) -> str:
         return f"<WindowedStage {self._stage.name!r}, {self._window}>"
@@ -505,6 +520,7 @@ def aggregate(
     window: AnyWindow,
     aggregates: Mapping[str, Aggregate],
     name: str | None,
+    early_period_us: int | None = None,
 ) -> AggregateStage:
     """Check and add a window step."""
     key_names = [key for key, _ in keys]
@@ -528,6 +544,8 @@ def aggregate(
     key_fields, checked_keys = checked_group_keys(step_name, keys, schema)
     checked = [check_aggregate(step_name, result, value, schema) for result, value in aggregates.items()]
     result_schema = window_result_schema(key_fields, schema.field(time), window, checked)
+    if early_period_us is not None:
+        result_schema = result_schema.append(pa.field("is_early", pa.bool_()))
     missed_until = pa.field(MISSED_UNTIL, pa.timestamp("us"))
     position = schema.get_field_index(MISSED_UNTIL)  # rows that were late before: the newer answer counts
     late_schema = schema.append(missed_until) if position < 0 else schema.set(position, missed_until)
@@ -541,6 +559,7 @@ def aggregate(
         time_column=time,
         window=window,
         aggregates=[column for column, _ in checked],
+        early_period_us=early_period_us,
     )
     stage.pipeline._add(step)
     return AggregateStage(Output(step))

@@ -20,6 +20,7 @@ from jetfast.core.source import REJECTED_SCHEMA, Sink, Source
 from jetfast.core.throttling import WatermarkThrottleFactory
 from jetfast.core.watermark_policies import WatermarkPolicyFactory
 from jetfast.core.windows import AnyWindow
+from jetfast.types import format_duration
 
 if TYPE_CHECKING:
     from jetfast.api.pipeline import Pipeline
@@ -132,10 +133,13 @@ class WindowStep(Step):
     time_column: str = field(kw_only=True)
     window: AnyWindow = field(kw_only=True)
     aggregates: Sequence[WindowedAggregate] = field(kw_only=True)
+    early_period_us: int | None = None
+    """Wall time between early results; None: there are none."""
 
     def describe(self) -> str:
         keys = ", ".join(name for name, _ in self.keys)
-        return f"{self.window}" + (f" by {keys}" if keys else "")
+        early = "" if self.early_period_us is None else f", early results every {format_duration(self.early_period_us)}"
+        return f"{self.window}" + (f" by {keys}" if keys else "") + early
 
 
 @dataclass(eq=False)

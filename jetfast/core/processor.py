@@ -92,10 +92,12 @@ class Processor:
     cooperative : False for processors that block (files, sockets): the engine gives each a thread of its own.
     forwards_watermark : False for a processor that yields watermarks itself: its own, if it receives none; or one that
         it has received, later, because it keeps rows back until then.
+    watches_clock : True for one that has something to do when time passes: `process_silence` is called.
     """
 
     cooperative: bool = True
     forwards_watermark: bool = True
+    watches_clock: bool = False
 
     def open(self, context: ProcessorContext) -> None:
         """Called once, on the thread that will call everything else, before any input."""
@@ -116,6 +118,11 @@ class Processor:
 
     def process_idle(self) -> Iterable[Output]:
         """All inputs turned idle: flush partial results. State that waits for a watermark stays. I follows."""
+        return ()
+
+    def process_silence(self) -> Iterable[Output]:
+        """There is no input at present. Called again and again while that lasts (about 20 times a second), but only if
+        `watches_clock` is set; so give () when there is nothing to do."""
         return ()
 
     def complete_edge(self, ordinal: int) -> Iterable[Output]:

@@ -58,6 +58,7 @@ class ProcessorTasklet:
         "rows_out",
         "source",
         "steps_per_call",
+        "watches_clock",
         "watermark_out",
     )
 
@@ -74,6 +75,7 @@ class ProcessorTasklet:
         self.name = f"{context.vertex}-{context.index}"
         self.cooperative = processor.cooperative
         # A processor that blocks must be asked between any two inputs whether it was cancelled.
+        self.watches_clock = processor.watches_clock
         self.steps_per_call = STEPS_PER_CALL if processor.cooperative else 1
         self.batch: Batch | None = None
         """What the processor is working on: its origin is told if the processor fails."""
@@ -278,7 +280,7 @@ class ProcessorTasklet:
         assert inbound is not None
         event = inbound.poll()
         if event is None:
-            return False
+            return self.watches_clock and self.tell_silence()
         if type(event) is not Batch:
             self.take_control(event)
             return True
@@ -308,6 +310,19 @@ class ProcessorTasklet:
         if output:
             self.output = iter(output)
             self.busy = True
+        return True
+
+    def tell_silence(self) -> bool:
+        """Let the processor look at its clock; False if it has nothing to do."""
+        self.batch = None
+        output = self.processor.process_silence()
+        if output == ():
+            return False
+        if self.asleep:
+            self.emitted = False
+            output = self.idle_again(output)
+        self.output = iter(output)
+        self.busy = True
         return True
 
     def take_control(self, event: Any) -> None:
