@@ -151,6 +151,21 @@ inline double to_double(uint64_t value) { return static_cast<double>(value); }
 inline double to_double(double value) { return value; }
 inline double to_double(const Int128Words& value) { return static_cast<double>(value.get()); }
 
+// Without branches, so that loops over many become vector code. A NaN gives way to everything as the least, to nothing as the
+// greatest.
+template <typename T>
+inline T lesser(const T& left, const T& right) { return is_less(right, left) ? right : left; }
+template <>
+inline double lesser<double>(const double& left, const double& right) {
+  return (right < left) | (left != left) ? right : left;
+}
+template <typename T>
+inline T greater_one(const T& left, const T& right) { return is_less(left, right) ? right : left; }
+template <>
+inline double greater_one<double>(const double& left, const double& right) {
+  return (left < right) | (right != right) ? right : left;
+}
+
 // ---- one struct per field: State, identity, row, combine, deduct -----------------------------------------------------------
 
 struct CountField {
@@ -209,7 +224,7 @@ struct MinimumField {
   using Value = T;
   static constexpr bool exact = false;
   static State identity() { return greatest<T>(); }
-  static void row(State& state, const T& value) { if (is_less(value, state)) state = value; }
+  static void row(State& state, const T& value) { state = lesser<T>(state, value); }
   static void combine(State& state, const State& other) { row(state, other); }
   static void deduct(State&, const State&) {}
 };
@@ -220,7 +235,7 @@ struct MaximumField {
   using Value = T;
   static constexpr bool exact = false;
   static State identity() { return lowest<T>(); }
-  static void row(State& state, const T& value) { if (is_less(state, value)) state = value; }
+  static void row(State& state, const T& value) { state = greater_one<T>(state, value); }
   static void combine(State& state, const State& other) { row(state, other); }
   static void deduct(State&, const State&) {}
 };

@@ -182,4 +182,37 @@ class Arena {
   std::array<SizeClass, kClassCount> classes_;
 };
 
+// For vectors that are read at random: large ones ask for huge pages, which spares most of the misses of the TLB.
+template <typename T>
+struct HugePageAllocator {
+  using value_type = T;
+  static constexpr size_t kHugeBytes = size_t{1} << 21;
+
+  HugePageAllocator() = default;
+  template <typename U>
+  HugePageAllocator(const HugePageAllocator<U>&) {}
+
+  T* allocate(size_t count) {
+    const size_t bytes = count * sizeof(T);
+    const bool huge = bytes >= kHugeBytes;
+    const size_t alignment = huge ? kHugeBytes : static_cast<size_t>(kAlignment);
+    void* memory = ::operator new(bytes, std::align_val_t(alignment));
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    if (huge) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: it may be refused
+#endif
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, size_t count) noexcept {
+    const bool huge = count * sizeof(T) >= kHugeBytes;
+    ::operator delete(memory, std::align_val_t(huge ? kHugeBytes : static_cast<size_t>(kAlignment)));
+  }
+  template <typename U>
+  bool operator==(const HugePageAllocator<U>&) const { return true; }
+  template <typename U>
+  bool operator!=(const HugePageAllocator<U>&) const { return false; }
+};
+
+template <typename T>
+using HugeVector = std::vector<T, HugePageAllocator<T>>;
+
 }  // namespace jetfast

@@ -356,8 +356,8 @@ class WordTable {
   }
 
   void resize(size_t bucket_count) {
-    std::vector<Bucket> old_buckets(bucket_count);
-    std::vector<uint32_t> old_slots(bucket_count * 8, kNoSlot);
+    HugeVector<Bucket> old_buckets(bucket_count);
+    HugeVector<uint32_t> old_slots(bucket_count * 8, kNoSlot);
     for (Bucket& bucket : old_buckets)
       for (uint64_t& word : bucket.words) word = kEmpty;
     old_buckets.swap(buckets_);
@@ -370,8 +370,8 @@ class WordTable {
           place(old_buckets[bucket].words[cell], old_slots[bucket * 8 + cell]);
   }
 
-  std::vector<Bucket> buckets_;  // a power of two
-  std::vector<uint32_t> slots_;  // 8 a bucket
+  HugeVector<Bucket> buckets_;  // a power of two
+  HugeVector<uint32_t> slots_;  // 8 a bucket
   size_t mask_ = 0;
   int64_t live_ = 0;  // keys in cells
   int64_t used_ = 0;  // cells that are not empty: live and deleted ones

@@ -59,7 +59,7 @@ struct Frame {
   uint32_t count = 0, capacity = 0;
   bool dense = false;
   std::vector<uint32_t> slots;          // by entry
-  std::vector<uint32_t> entry_of_slot;  // kNoEntry where the key has none; empty while nothing is looked up (need_index)
+  HugeVector<uint32_t> entry_of_slot;  // kNoEntry where the key has none; empty while nothing is looked up (need_index)
   std::vector<Block> states;            // by field; an absent block of nulls means that there is none
   std::vector<Block> after;             // by field that is not exact, in frames of the front and in the running window
   std::vector<std::vector<FloatSum>> settled;  // by field and entry: what sum_double fields of many rows put aside
@@ -422,7 +422,7 @@ class KeyedFrames {
     if (frame.entry_of_slot.empty()) return;
     for (uint32_t entry = 0; entry < frame.count; ++entry) frame.entry_of_slot[frame.slots[entry]] = kNoEntry;
     if (spare_indexes_.size() < 4) spare_indexes_.push_back(std::move(frame.entry_of_slot));
-    frame.entry_of_slot = std::vector<uint32_t>();
+    frame.entry_of_slot = HugeVector<uint32_t>();
   }
 
   // The key of a slot has one more frame. `frames_of_slot_` and `is_listed_` reach up to it (cover_slots).
@@ -626,7 +626,7 @@ class KeyedFrames {
   FrameDivider divider_;
   std::map<int64_t, std::unique_ptr<Frame>> frames_;  // by end
   std::vector<std::unique_ptr<Frame>> spare_frames_;
-  std::vector<std::vector<uint32_t>> spare_indexes_;  // all kNoEntry
+  std::vector<HugeVector<uint32_t>> spare_indexes_;  // all kNoEntry
   std::unique_ptr<Frame> delta_;                      // rows on their way into a frame that the running window holds
   std::vector<uint32_t> frames_of_slot_;              // frames that hold the key
   std::vector<uint8_t> is_listed_;                    // the key is in idle_slots_, idle or not

@@ -98,7 +98,12 @@ class KeyedResults : public KeyedFrames {
   struct ResultRows {
     int64_t count = 0, capacity = 0;
     std::vector<uint32_t> slots;
+    uint32_t first_slot = 0;      // without `slots`: they are those from here on
     std::vector<Column> columns;  // window start, window end, aggregates
+
+    uint32_t slot_at(int64_t row) const {
+      return slots.empty() ? first_slot + static_cast<uint32_t>(row) : slots[static_cast<size_t>(row)];
+    }
 
     int64_t* starts() { return columns[0].mutable_values<int64_t>(); }
     int64_t* ends() { return columns[1].mutable_values<int64_t>(); }
@@ -113,6 +118,19 @@ class KeyedResults : public KeyedFrames {
     for (const AggregateSpec& aggregate : aggregates_) {
       const bool nullable = aggregate.kind != AggregateKind::count && aggregate.kind != AggregateKind::count_values;
       out.columns.push_back(allocate_fixed(arena_, aggregate.result_type, out.capacity, nullable));
+    }
+  }
+
+  // Can a result be null although its key has rows, given the fields of the window?
+  bool may_be_null(const AggregateSpec& aggregate, const Frame& window) const {
+    switch (aggregate.kind) {
+      case AggregateKind::count:
+      case AggregateKind::count_values: return false;
+      case AggregateKind::sum:
+      case AggregateKind::mean:
+      case AggregateKind::minimum:
+      case AggregateKind::maximum: return window.states[columns_[aggregate.column].nulls] != nullptr;
+      default: return true;
     }
   }
 
@@ -162,7 +180,7 @@ class KeyedResults : public KeyedFrames {
     const auto set_null = [&](int64_t i) { set_bit_to(validity, offset + i, false); };
     const auto fail = [&](int64_t i) {
       const int64_t row = offset + i;
-      overflow = {static_cast<int>(index), out.slots[static_cast<size_t>(row)], out.starts()[row], out.ends()[row]};
+      overflow = {static_cast<int>(index), out.slot_at(row), out.starts()[row], out.ends()[row]};
       throw ResultOverflow("a result does not fit its type");
     };
     // target[i] = make(i, number of values), null where there is none

@@ -87,6 +87,7 @@ class WindowTable : public SlotFrames {
     ResultRows out;
     while (out.count < rows_max) {
       if (window_ == nullptr && !open_window()) break;
+      if (out.count == 0 && emit_piece(rows_max, result)) break;
       if (out.columns.empty()) rows_max = allocate_results(out, rows_max);
       write_window(out, rows_max - out.count);
       if (cursor_ == window_->count) close_window();
@@ -482,6 +483,40 @@ class WindowTable : public SlotFrames {
     return out.capacity;
   }
 
+  // A batch of its own for a long piece of one window in which every slot has rows: no list of slots, and columns that are
+  // as in the piece before are shared. False if the next results are not of that kind.
+  bool emit_piece(int64_t rows_max, Rows& result) {
+    const uint32_t start = cursor_;
+    const int64_t count = std::min<int64_t>(rows_max, int64_t{window_->count} - start);
+    if (count < kWriteRows || !window_->dense || !bounds_.empty() || !has_no_zero(window_->rows() + start, count)) return false;
+    ResultRows out;
+    out.capacity = count;
+    out.first_slot = start;
+    out.columns.push_back(constant_times(0, saturating_add(window_end_, -shape_.size), count));
+    out.columns.push_back(constant_times(1, window_end_, count));
+    for (const AggregateSpec& aggregate : aggregates_)
+      out.columns.push_back(allocate_fixed(arena_, aggregate.result_type, count, may_be_null(aggregate, *window_)));
+    for (int64_t written = 0; written < count; written += kWriteRows)
+      write_fields(out, nullptr, start + static_cast<uint32_t>(written), std::min(kWriteRows, count - written));
+    result = finish_results_with(out, cached_keys(start, count));
+    cursor_ += static_cast<uint32_t>(count);
+    if (cursor_ == window_->count) close_window();
+    return true;
+  }
+
+  // `count` times of one value; which: 0 starts, 1 ends.
+  Column constant_times(int which, int64_t time, int64_t count) {
+    Column& column = constant_times_[which];
+    if (column.view.values == nullptr || column.view.row_count < count ||
+        static_cast<const int64_t*>(column.view.values)[0] != time) {
+      column = allocate_fixed(arena_, fixed_type(Kind::timestamp, 8), count);
+      std::fill_n(column.mutable_values<int64_t>(), count, time);
+    }
+    Column result = column;
+    result.view.row_count = count;
+    return result;
+  }
+
   // Up to `room` results of the window from cursor_ on.
   void write_window(ResultRows& out, int64_t room) {
     const uint32_t start = cursor_;
@@ -509,7 +544,7 @@ class WindowTable : public SlotFrames {
         chosen_.push_back(entry);
         out.slots.push_back(slot);
       }
-      write_entries(out, chosen_.data(), 0, static_cast<int64_t>(chosen_.size()));
+      if (!chosen_.empty()) write_entries(out, chosen_.data(), 0, static_cast<int64_t>(chosen_.size()));
     }
   }
 
@@ -521,9 +556,13 @@ class WindowTable : public SlotFrames {
 
   // `count` results, whose slots are there: entries from `start` on, or those of a list.
   void write_entries(ResultRows& out, const uint32_t* entries, uint32_t start, int64_t count) {
-    const Frame& window = *window_;
     std::fill_n(out.starts() + out.count, count, saturating_add(window_end_, -shape_.size));
     std::fill_n(out.ends() + out.count, count, window_end_);
+    write_fields(out, entries, start, count);
+  }
+
+  void write_fields(ResultRows& out, const uint32_t* entries, uint32_t start, int64_t count) {
+    const Frame& window = *window_;
     std::vector<const uint8_t*>& states = states_;  // fields as plain arrays of `count` states
     states.assign(fields_.size(), nullptr);
     if (merged_.size() < fields_.size()) merged_.resize(fields_.size());
@@ -559,11 +598,11 @@ class WindowTable : public SlotFrames {
 
   Rows finish_window_results(ResultRows& out) {
     if (piece_start_ == kNoEntry) return finish_results(out);
-    return finish_results_with(out, cached_keys(piece_start_, out));
+    return finish_results_with(out, cached_keys(piece_start_, out.count));
   }
 
-  // Key columns of slots from `start` on, all of which have rows: most windows have the same keys as the one before.
-  const std::vector<Column>& cached_keys(uint32_t start, const ResultRows& out) {
+  // Key columns of `count` slots from `start` on, all of which have rows: most windows have the same keys as the one before.
+  const std::vector<Column>& cached_keys(uint32_t start, int64_t count) {
     CachedKeys* cached = nullptr;
     for (CachedKeys& other : cached_keys_)
       if (other.start == start) cached = &other;
@@ -572,8 +611,11 @@ class WindowTable : public SlotFrames {
       cached_keys_.emplace_back();
       cached = &cached_keys_.back();
     }
-    if (cached->columns.empty() || cached->count != out.count || cached->releases != keys_.releases() || cached->start != start)
-      *cached = {start, out.count, keys_.releases(), keys_.keys_of(out.slots.data(), out.count, arena_)};
+    if (cached->start != start || cached->count != count || cached->releases != keys_.releases()) {
+      chosen_.resize(static_cast<size_t>(count));
+      for (int64_t i = 0; i < count; ++i) chosen_[static_cast<size_t>(i)] = start + static_cast<uint32_t>(i);
+      *cached = {start, count, keys_.releases(), keys_.keys_of(chosen_.data(), count, arena_)};
+    }
     return cached->columns;
   }
 
@@ -596,6 +638,7 @@ class WindowTable : public SlotFrames {
   int64_t greatest_bound_ = kMinTime;
   uint32_t piece_start_ = kNoEntry;  // first slot of results that are slots in a row
   std::vector<CachedKeys> cached_keys_;
+  Column constant_times_[2];
   std::vector<uint32_t> chosen_;
   std::vector<const uint8_t*> states_;
   std::vector<std::vector<uint64_t>> merged_;
