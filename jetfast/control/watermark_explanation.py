@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jetfast.types import format_duration
+from jetfast.types import MIN_TIME, format_duration
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -54,8 +54,8 @@ class PartitionWatermark:
     """How far it is behind the partition of its source that is furthest ahead."""
     state: str
     """reading, silent, idle, unread, blocked (its rows wait for room downstream) or finished."""
-    since_us: int | None
-    """Wall clock when its watermark last rose; None: never yet."""
+    since_us: int
+    """Wall clock when its watermark last rose, or its source started."""
     rows_us: int | None
     """Wall clock when its last rows came."""
     idle_in_us: int | None
@@ -136,7 +136,8 @@ class WatermarkExplanation:
     def __str__(self) -> str:
         if not self.sources:
             return f"job {self.job!r}: no source with event time has reported yet"
-        lines = [f"job {self.job!r}: event time has come to {format_moment(self.watermark_us)}"]
+        come = "has not begun" if self.watermark_us is None else f"has come to {format_moment(self.watermark_us)}"
+        lines = [f"job {self.job!r}: event time {come}"]
         for source in self.sources:
             lines += self._source_lines(source)
         for step in self.steps:
@@ -147,7 +148,7 @@ class WatermarkExplanation:
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def _source_lines(self, source: SourceWatermark) -> list[str]:
-        lines = [f"source {source.source!r}, {source.policy}: at {format_moment(source.watermark_us)}"]
+        lines = [f"source {source.source!r}, {source.policy}: {format_watermark(source.watermark_us)}"]
         holder = source.held_back_by
         if source.finished:
             lines.append("    finished: nobody waits for it")
@@ -157,7 +158,7 @@ class WatermarkExplanation:
             where = f"member {holder.member}, processor {holder.processor}"
             lines.append(
                 f"    held back by source partition {holder.partition!r} ({where}), "
-                f"which is at {format_moment(holder.watermark_us)}{self._since(holder.since_us)}"
+                f"which is {format_watermark(holder.watermark_us)}{self._since(holder.since_us)}"
             )
             lines.append(f"    it is {holder.state}; {holder.waits_for}")
             if holder.behind_us > 0:
@@ -180,7 +181,7 @@ class WatermarkExplanation:
         return lines
 
     def _step_lines(self, step: StepWatermark) -> list[str]:
-        text = f"step {step.step!r}: at {format_moment(step.watermark_us)}"
+        text = f"step {step.step!r}: {format_watermark(step.watermark_us)}"
         if step.finished:
             text += ", finished"
         elif step.input is None:
@@ -207,9 +208,7 @@ class WatermarkExplanation:
             f"to {format_moment(leap.to_us)}"
         )
 
-    def _since(self, since_us: int | None) -> str:
-        if since_us is None:
-            return ""
+    def _since(self, since_us: int) -> str:
         return f" since {format_wall_time(since_us)} of wall time, {format_age(self.now_us - since_us)} ago"
 
 
@@ -385,14 +384,19 @@ def _lowest_first(partition: PartitionWatermark) -> tuple[bool, int]:
 
 
 def format_moment(time_us: int | None) -> str:
-    """Return a time as text in UTC: "2024-01-01 00:00:59.5"; "nowhere yet" for None."""
-    if time_us is None:
-        return "nowhere yet"
+    """Return a time as text in UTC: "2024-01-01 00:00:59.5"."""
+    if time_us is None or time_us == MIN_TIME:
+        return "the beginning"
     try:
         moment = _EPOCH + timedelta(microseconds=time_us)
     except OverflowError:
         return f"{time_us} us"
     return moment.strftime("%Y-%m-%d %H:%M:%S.%f").rstrip("0").rstrip(".")
+
+
+def format_watermark(watermark_us: int | None) -> str:
+    """Return where a watermark is, as text."""
+    return "without a watermark yet" if watermark_us is None else f"at {format_moment(watermark_us)}"
 
 
 def format_wall_time(time_us: int) -> str:

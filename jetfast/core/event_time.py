@@ -100,6 +100,7 @@ class SourceEventTime:
         bounded: bool,
         idle_timeout_us: int = IDLE_TIMEOUT_US,
         throttle: WatermarkThrottleFactory = NoThrottling,
+        now_us: int = 0,
     ) -> None:
         self.policies = [policy() for _ in range(partition_count)]
         self.takes_greatest = all(isinstance(policy, GreatestTimePolicy) for policy in self.policies)
@@ -109,12 +110,13 @@ class SourceEventTime:
         self.finished = [False] * partition_count
         self.last = MIN_TIME
         self.sent_idle = False
-        # For `explain_watermark`: wall clock when the watermark of a partition last rose, when rows last came, ...
-        self.raised_us: list[int | None] = [None] * partition_count
+        # For `explain_watermark`: wall clock when the watermark of a partition last rose (at first: now), when rows last
+        # came, what did not wait for it.
+        self.raised_us = [now_us] * partition_count
         self.rows_us: list[int | None] = [None] * partition_count
         self.overtaken: dict[int, Overtaken] = {}
         self.idle_leap: IdleLeap | None = None
-        self._now_us = 0
+        self._now_us = now_us
         self._throttle = throttle()
         self._idle_timeout_us = 0 if bounded else idle_timeout_us  # 0: never
         self._silent_us = [0] * partition_count

@@ -7,7 +7,7 @@
  "leap": None | {"at_us", "from_us", "to_us": int, "all_idle": bool},
  "partitions": [{                   unfinished ones that are furthest behind, and those with overtaken rows
      "partition": str, "watermark_us": int | None,
-     "raised_us": int | None,       wall clock when its watermark last rose
+     "raised_us": int,              wall clock when its watermark last rose, or its processor started
      "rows_us": int | None,         wall clock when its last rows came
      "idle", "finished", "opened": bool,
      "needs_us": int | None,        a row must be later for the watermark to rise; None: the policy does not tell

@@ -122,6 +122,7 @@ class SourceReader(SourceProcessor):
                 bounded=self.source.bounded,
                 idle_timeout_us=self.settings.idle_timeout_us,
                 throttle=self.settings.throttle,
+                now_us=context.now_us(),
             )
         context.counters.setdefault("rows_read", 0)
         context.counters.setdefault("rejected_rows", 0)

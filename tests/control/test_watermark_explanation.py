@@ -181,13 +181,14 @@ def test_the_lowest_partition_of_all_members_is_named() -> None:
 
 
 def test_a_partition_without_any_row_holds_back_most() -> None:
-    silent = partition_report(
-        partition="silent", watermark_us=None, raised_us=None, rows_us=None, silent_us=1, idle_in_us=59 * SECOND
-    )
+    silent = partition_report(partition="silent", watermark_us=None, rows_us=None, silent_us=1, idle_in_us=59 * SECOND)
     explanation = explain(([source_report(silent, partition_report(), watermark_us=None)], []))
     holder = explanation.held_back_by
     assert holder is not None
     assert (holder.partition, holder.state, explanation.watermark_us) == ("silent", "silent", None)
+    text = str(explanation)
+    assert "job 'job': event time has not begun" in text
+    assert "source partition 'silent' (member 0, processor 0), which is without a watermark yet since 1970" in text
     assert holder.waits_for == (
         "no row has come yet; it waits for a row, or until it has been silent for another 59s and counts as idle"
     )
