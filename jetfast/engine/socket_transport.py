@@ -185,6 +185,8 @@ class _Peer:
         self.index = index
         self.lost: str | None = None
         """Why the connection is gone; None while it stands."""
+        self._write_failure: str | None = None
+        """What ended the writing thread early; the reading thread tells it when it comes to the end."""
         self._socket = connected
         self._senders: dict[ChannelId, SocketSender] = {}
         self._receivers: dict[ChannelId, SocketReceiver] = {}
@@ -296,7 +298,9 @@ class _Peer:
                     self._waiting_bytes -= taken_bytes
             self._socket.shutdown(socket.SHUT_WR)
         except OSError as error:
-            self._lose(str(error) or type(error).__name__)
+            # The reading thread tells of the loss, when it has taken what had arrived before it.
+            if not isinstance(error, BrokenPipeError):  # which says no more than that the other side ended it
+                self._write_failure = str(error) or type(error).__name__
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -325,7 +329,7 @@ class _Peer:
             reason = str(error) or type(error).__name__
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)  # after garbage: the peer must notice too
-        self._lose(reason)
+        self._lose(self._write_failure or reason)
 
     def _take(
         self,

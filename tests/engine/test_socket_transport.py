@@ -294,6 +294,18 @@ def test_what_arrived_before_the_peer_was_lost_is_given_then_the_loss_is_told() 
     pair.one.close()
 
 
+def test_a_credit_that_finds_the_peer_gone_hides_nothing_that_had_arrived() -> None:
+    for _ in range(50):  # the writing thread's broken pipe races with the reading thread
+        pair = Pair(capacity=64)
+        for number in range(40):
+            give(pair.sender, rows(number))
+        pair.zero.close()
+        assert [number for _ in range(40) for number in numbers_of(take(pair.receiver))] == list(range(40))
+        with pytest.raises(TransportError, match="member 0 is lost: the other side ended it"):
+            take(pair.receiver)
+        pair.one.close()
+
+
 def test_offer_tells_that_the_peer_is_lost_even_without_credit(pair: Pair) -> None:
     pair.one.close()
 
