@@ -110,8 +110,8 @@ class SourceEventTime:
         self.finished = [False] * partition_count
         self.last = MIN_TIME
         self.sent_idle = False
-        # For `explain_watermark`: wall clock when the watermark of a partition last rose (at first: now), when rows last
-        # came, what did not wait for it.
+        # For `explain_watermark`: wall clock when the watermark of a partition last rose (at first: now), when rows
+        # last came, what did not wait for it.
         self.raised_us = [now_us] * partition_count
         self.rows_us: list[int | None] = [None] * partition_count
         self.overtaken: dict[int, Overtaken] = {}
