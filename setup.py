@@ -59,5 +59,5 @@ setup(
             "embedsignature": True,
             "freethreading_compatible": True,
         },
-    )
+    ),
 )
