@@ -68,7 +68,7 @@ class TerminalBar:
         self._bar = RichProgress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             TextColumn("{task.fields[figures]}"),
             TimeElapsedColumn(),
             console=self._console,
@@ -83,7 +83,7 @@ class TerminalBar:
             self._task,
             total=metrics.get("total_rows"),
             completed=metrics["rows_read"],
-            figures=f"{status}  {describe_progress(metrics)}",
+            figures=describe_briefly(status, metrics),
             refresh=True,
         )
 
@@ -119,6 +119,22 @@ def describe_progress(metrics: Mapping[str, Any]) -> str:
     text = f"{metrics['rows_read']:,}{of_total} rows  {metrics['rows_per_second']:,.0f} rows/s"
     watermark = format_time(metrics.get("watermark_us"))
     return f"{text}  watermark {watermark}" if watermark else text
+
+
+def describe_briefly(status: str, metrics: Mapping[str, Any]) -> str:
+    """Return what stands beside the bar: rows, rows/s and watermark in at most 42 characters, for 80 columns."""
+    text = f"{shorten_count(metrics['rows_read'])} rows {shorten_count(metrics['rows_per_second'])}/s"
+    watermark = format_time(metrics.get("watermark_us"))
+    return " ".join(part for part in (status if status != "running" else "", text, watermark) if part)
+
+
+def shorten_count(count: float) -> str:
+    """Return a count in three digits: 1234567 -> "1.23M"."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            value = count / size
+            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}{unit}"
+    return f"{count:.0f}"
 
 
 def describe_end(job: str, status: str, metrics: Mapping[str, Any]) -> str:

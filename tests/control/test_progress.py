@@ -12,6 +12,7 @@ from jetfast.control.progress import (
     LogLines,
     NoProgress,
     TerminalBar,
+    describe_briefly,
     describe_progress,
     format_time,
     make_progress,
@@ -21,6 +22,15 @@ from jetfast.types import MAX_TIME, MIN_TIME
 
 def metrics(**more: object) -> dict[str, object]:
     return {**merge_metrics([], [], [], 1.0), **more}
+
+
+def test_what_stands_beside_the_bar_fits_a_terminal_of_80_columns() -> None:
+    text = describe_briefly(
+        "running", metrics(rows_read=987_654_321, rows_per_second=1_234_567.8, watermark_us=1_700_000_000_000_000)
+    )
+    assert text == "988M rows 1.23M/s 2023-11-14 22:13:20"
+    assert len(text) <= 42
+    assert describe_briefly("starting", metrics()).startswith("starting 0 rows")
 
 
 def test_progress_tells_rows_rate_and_watermark() -> None:
@@ -67,14 +77,14 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "80")
     progress = make_progress("flights", None)
     assert isinstance(progress, TerminalBar)
     progress.update("running", metrics(rows_read=1234))
     progress.update("running", metrics(rows_read=5678, total_rows=9999))
     progress.finish("job flights completed")
-    assert "1,234 rows" in terminal.getvalue()
-    assert "5,678 of 9,999 rows" in terminal.getvalue()
+    assert "1.23k rows" in terminal.getvalue()
+    assert "5.68k rows" in terminal.getvalue()
     assert terminal.getvalue().endswith("job flights completed\n")
 
 
