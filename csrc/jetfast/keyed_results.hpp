@@ -35,6 +35,27 @@ class KeyedResults : public KeyedFrames {
     if (partition_count_ < 1) throw std::invalid_argument("partition_count must be at least 1");
   }
 
+  virtual ~KeyedResults() = default;
+
+  // Takes in rows; those that missed a window go to `late`, if it is given, with the end of the last one where there is one.
+  virtual void accumulate(const BatchColumns& batch, LateRows* late) = 0;
+
+  // Are results due? Then `emit` comes before anything else.
+  virtual bool is_emitting() const = 0;
+
+  // The next results, at most rows_max, by ascending window end; no rows: nothing is due any more.
+  // Columns: keys, window start, window end, aggregates.
+  virtual Rows emit(int64_t rows_max) = 0;
+
+  // The fields of partial results and of saved rows.
+  virtual const std::vector<Field>& partial_fields() const { return fields_; }
+
+  // State as rows ordered by partition, about rows_max of them: offsets[p] .. offsets[p + 1] are those of partition p.
+  // `cursor` is kMinTime at first and moves on; no rows: that was all.
+  virtual Rows save(int64_t& cursor, int64_t rows_max, std::vector<int64_t>& offsets) = 0;
+
+  virtual void restore_bound(int32_t partition, int64_t bound) = 0;
+
   int64_t late_rows = 0;         // missed every window
   int64_t partly_late_rows = 0;  // missed some
 

@@ -42,7 +42,7 @@ class SessionTable : public KeyedResults {
   }
 
   // Rows in, judged by the last watermark: late is a row with a time below it.
-  void accumulate(const BatchColumns& batch, LateRows* late) {
+  void accumulate(const BatchColumns& batch, LateRows* late) override {
     check_not_emitting();
     rows += batch.row_count;
     const int64_t* times = read_times(batch.time, batch.row_count);
@@ -92,11 +92,11 @@ class SessionTable : public KeyedResults {
     cursor_ = 0;
   }
 
-  bool is_emitting() const { return !due_.empty(); }
+  bool is_emitting() const override { return !due_.empty(); }
 
   // The next results, at most rows_max, by ascending end; no rows: nothing is due any more.
   // Columns: keys, first time, end, aggregates.
-  Rows emit(int64_t rows_max) {
+  Rows emit(int64_t rows_max) override {
     Rows result;
     if (due_.empty() || rows_max <= 0) return result;
     const int64_t count = std::min<int64_t>(rows_max, static_cast<int64_t>(due_.size() - cursor_));
@@ -135,12 +135,13 @@ class SessionTable : public KeyedResults {
 
   // ---- snapshots
 
-  // Open sessions of entries from `next_entry` on, about rows_max of them, ordered by partition: offsets[p] .. offsets[p + 1]
-  // are the rows of partition p. Start with next_entry = 0, which moves on; no rows: that was all.
-  // Columns: keys, first time, last time, fields.
-  Rows save(int64_t& next_entry, int64_t rows_max, std::vector<int64_t>& offsets) {
+  // Open sessions of the entries from `next_entry` on. Columns: keys, first time, last time, fields.
+  Rows save(int64_t& next_entry, int64_t rows_max, std::vector<int64_t>& offsets) override {
     check_not_emitting();
-    if (next_entry == 0) assign_slot_partitions(frames_of_slot_);
+    if (next_entry == kMinTime) {
+      assign_slot_partitions(frames_of_slot_);
+      next_entry = 0;
+    }
     offsets.assign(static_cast<size_t>(partition_count_) + 1, 0);
     std::vector<uint32_t> chosen;
     for (; next_entry < pool_->count && static_cast<int64_t>(chosen.size()) < rows_max; ++next_entry)
@@ -174,7 +175,7 @@ class SessionTable : public KeyedResults {
     return result;
   }
 
-  void restore_bound(int32_t partition, int64_t bound) {
+  void restore_bound(int32_t partition, int64_t bound) override {
     if (bounds_.empty()) bounds_.assign(static_cast<size_t>(partition_count_), kMinTime);
     bounds_[static_cast<size_t>(partition)] = std::max(bounds_[static_cast<size_t>(partition)], bound);
     greatest_bound_ = std::max(greatest_bound_, bound);

@@ -49,7 +49,7 @@ class SlotFrames : public KeyedResults {
   }
 
   // Of partial results: those have compensated sums.
-  const std::vector<Field>& fields() const { return partial_fields_; }
+  const std::vector<Field>& partial_fields() const override { return partial_fields_; }
 
   // Only for tests: results are the same.
   void set_dense_bytes(int64_t bytes) { dense_bytes_ = bytes; }

@@ -34,9 +34,9 @@ class WindowTable : public SlotFrames {
  public:
   WindowTable(const TableSpec& spec, Arena& arena) : SlotFrames(spec, arena) {}
 
-  bool is_emitting() const { return emitting_; }
+  bool is_emitting() const override { return emitting_; }
 
-  void accumulate(const BatchColumns& batch, LateRows* late) {
+  void accumulate(const BatchColumns& batch, LateRows* late) override {
     check_not_emitting();
     rows += batch.row_count;
     if (bounds_.empty() && add_in_order(batch, emitted_)) return;
@@ -79,9 +79,7 @@ class WindowTable : public SlotFrames {
     if (!next_window(end)) finish_emission();
   }
 
-  // The next results, at most rows_max, by ascending window end; no rows: nothing is due any more.
-  // Columns: keys, window start, window end, aggregates.
-  Rows emit(int64_t rows_max) {
+  Rows emit(int64_t rows_max) override {
     Rows result;
     if (!emitting_ || rows_max <= 0) return result;
     ResultRows out;
@@ -99,10 +97,8 @@ class WindowTable : public SlotFrames {
 
   // ---- snapshots
 
-  // State as partial results ordered by partition, for frames after `after_frame`, as many frames as about rows_max rows
-  // are (at least one). offsets[p] .. offsets[p + 1] are the rows of partition p. Start with after_frame = MIN_TIME, which
-  // moves on; no rows: that was all.
-  Rows save(int64_t& after_frame, int64_t rows_max, std::vector<int64_t>& offsets) {
+  // Partial results of the frames after `after_frame`, of as many frames as about rows_max rows are (at least one).
+  Rows save(int64_t& after_frame, int64_t rows_max, std::vector<int64_t>& offsets) override {
     check_not_emitting();
     if (after_frame == kMinTime) assign_slot_partitions(held_slots());
     offsets.assign(static_cast<size_t>(partition_count_) + 1, 0);
@@ -127,7 +123,7 @@ class WindowTable : public SlotFrames {
     return partials_of(entries);
   }
 
-  void restore_bound(int32_t partition, int64_t bound) {
+  void restore_bound(int32_t partition, int64_t bound) override {
     if (bounds_.empty()) bounds_.assign(static_cast<size_t>(partition_count_), kMinTime);
     bounds_[static_cast<size_t>(partition)] = std::max(bounds_[static_cast<size_t>(partition)], bound);
     greatest_bound_ = std::max(greatest_bound_, shape_.last_due(bound));

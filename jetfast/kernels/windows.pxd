@@ -1,4 +1,5 @@
 # What windows.pyx holds in C++: one table per processor.
+from libc.stdint cimport int32_t
 from libcpp.memory cimport unique_ptr
 from libcpp.vector cimport vector
 
@@ -7,7 +8,7 @@ from jetfast.kernels._csrc.accumulators cimport Field
 from jetfast.kernels._csrc.frame_table cimport FrameTable as CppFrameTable
 from jetfast.kernels._csrc.key_index cimport KeyIndex
 from jetfast.kernels._csrc.keyed_frames cimport BatchColumns, PartialColumns, TableSpec
-from jetfast.kernels._csrc.keyed_results cimport Overflow
+from jetfast.kernels._csrc.keyed_results cimport KeyedResults, Overflow
 from jetfast.kernels.columns cimport Batch
 
 
@@ -26,11 +27,20 @@ cdef class TableLayout:
     cdef PartialColumns partial_columns(self, Batch batch) except *
 
 
-cdef class WindowTable:
-    cdef unique_ptr[cpp.WindowTable] table
+# What tables share that judge rows and emit results. Subclasses make `results` in __init__, and own it.
+cdef class ResultTable:
+    cdef KeyedResults* results
     cdef TableLayout layout
     cdef object owned
+    cdef str state_kind  # kind of the saved rows
     cdef bint started
+
+    cdef int start(self, TableLayout layout, partitions, str state_kind) except -1
+    cdef int restore_rows(self, Batch batch, int32_t partition) except -1
+
+
+cdef class WindowTable(ResultTable):
+    cdef unique_ptr[cpp.WindowTable] table
 
 
 cdef class FrameTable:

@@ -20,20 +20,29 @@ class TableLayout:
     late_schema: pa.Schema
     aggregate_names: list[tuple[str, str, str | None]]
 
-class WindowTable:
-    """Aggregates per key and window. One processor's state; single-threaded.
+class ResultTable:
+    """What WindowTable and SessionTable share. One processor's state; single-threaded."""
 
-    aggregates: (result name, kind as in AggregateKind.value, input column or None)
-    Result columns: keys, window_start, window_end (timestamp[us]), aggregates.
-    """
-
-    output_schema: pa.Schema
-    partial_schema: pa.Schema  # keys, "frame" int64, accumulator columns incl. row count
-    late_schema: pa.Schema  # input schema + missed_until: timestamp[us]
+    output_schema: pa.Schema  # keys, window_start, window_end (timestamp[us]), aggregates
+    partial_schema: pa.Schema  # keys, times (int64 microseconds), accumulator columns incl. row count
+    late_schema: pa.Schema  # input schema + missed_until: timestamp[us] (null for sessions)
     rows: int  # all rows taken in; = on time + partly late + late + rejected
     late_rows: int
-    partly_late_rows: int
+    partly_late_rows: int  # of sessions 0
     rejected_rows: int  # null time
+    def accumulate(self, batch: Batch, collect_late: bool = False) -> Batch | None: ...  # late and partly late rows
+    def row_counts(self) -> tuple[int, int, int, int]: ...  # on time, late, partly late, rejected: each row in one
+    def emit(self, rows_max: int = 65536) -> Batch | None: ...  # next due results, ascending end; None: nothing is due
+    def save(self) -> list[tuple[int, str, pa.RecordBatch]]: ...  # (partition, kind, rows)
+    def restore(self, partition: int, kind: str, rows: pa.RecordBatch) -> None: ...
+    def finish_restore(self) -> None: ...
+
+class WindowTable(ResultTable):
+    """Aggregates per key and window.
+
+    aggregates: (result name, kind as in AggregateKind.value, input column or None)
+    """
+
     def __init__(
         self,
         schema: pa.Schema,
@@ -46,15 +55,9 @@ class WindowTable:
         partition_count: int = 271,
         partitions: Iterable[int] | None = None,  # owned (None: all); `save` writes a bound for each
     ) -> None: ...
-    def accumulate(self, batch: Batch, collect_late: bool = False) -> Batch | None: ...  # late and partly late rows
     def accumulate_all(self, batches: Sequence[Batch]) -> None: ...  # one after the other; late rows are only counted
     def advance(self, watermark: int) -> bool: ...  # every window with end <= watermark becomes due; is there any?
-    def row_counts(self) -> tuple[int, int, int, int]: ...  # on time, late, partly late, rejected: each row in one
-    def emit(self, rows_max: int = 65536) -> Batch | None: ...  # next due results, ascending end; None: nothing is due
     def accumulate_partials(self, batch: Batch) -> None: ...  # second stage: rows of partial_schema
-    def save(self) -> list[tuple[int, str, pa.RecordBatch]]: ...  # (partition or -1 for broadcast, kind, rows)
-    def restore(self, partition: int, kind: str, rows: pa.RecordBatch) -> None: ...
-    def finish_restore(self) -> None: ...
     def memory(self) -> dict[str, int]: ...  # keys, frames, key_bytes, frame_bytes, bytes_per_key, ...
 
 class FrameTable:

@@ -262,7 +262,188 @@ cdef dict _memory(MemoryUse use):
     }
 
 
-cdef class WindowTable:
+cdef class ResultTable:
+    """What WindowTable and SessionTable share: rows are judged and counted, results emitted, state saved by partition."""
+
+    cdef int start(self, TableLayout layout, partitions, str state_kind) except -1:
+        self.layout = layout
+        self.state_kind = state_kind
+        partition_count = layout.spec.partition_count
+        self.owned = range(partition_count) if partitions is None else [int(partition) for partition in partitions]
+        for partition in self.owned:
+            self._check_partition(partition)
+        return 0
+
+    cdef int restore_rows(self, Batch batch, int32_t partition) except -1:
+        raise NotImplementedError
+
+    @property
+    def output_schema(self):
+        """Keys, window_start, window_end (timestamp[us], end exclusive), aggregates."""
+        return self.layout.output_schema
+
+    @property
+    def partial_schema(self):
+        """Of partial results and of saved state: keys, times (int64 microseconds), rows, the fields of each value column.
+
+        The times: of windows "frame", its exclusive end; of sessions "first" and "last", those of rows.
+        """
+        return self.layout.partial_schema
+
+    @property
+    def late_schema(self):
+        """The input's columns and missed_until: timestamp[us], the end of the last window that the row missed.
+
+        Null for sessions: there is no window that a late row missed.
+        """
+        return self.layout.late_schema
+
+    @property
+    def rows(self):
+        """All rows taken in: on time, partly late, late and rejected ones."""
+        return self.results.rows
+
+    @property
+    def late_rows(self):
+        """Rows that missed every window."""
+        return self.results.late_rows
+
+    @property
+    def partly_late_rows(self):
+        """Rows that missed some windows and count in the others; of sessions always 0."""
+        return self.results.partly_late_rows
+
+    @property
+    def rejected_rows(self):
+        """Rows whose time is null or does not fit 64 bits of microseconds."""
+        return self.results.rejected_rows
+
+    def row_counts(self):
+        """Return the rows on time, late, partly late and rejected; every row taken in is in exactly one of these."""
+        cdef int64_t late = self.results.late_rows
+        cdef int64_t partly_late = self.results.partly_late_rows
+        cdef int64_t rejected = self.results.rejected_rows
+        return self.results.rows - late - partly_late - rejected, late, partly_late, rejected
+
+    def accumulate(self, Batch batch not None, collect_late=False):
+        """Take in rows, judged by the last watermark.
+
+        Returns a batch of late_schema with the rows that missed a window, in their order, or None if there is none (or
+        `collect_late` is False). Raises ValueError while results that are due have not been emitted.
+        """
+        cdef BatchColumns columns = self.layout.batch_columns(batch)
+        cdef LateRows late
+        cdef LateRows* late_target = &late if collect_late else NULL
+        cdef KernelClock* clock = kernel_clock()
+        self.started = True
+        with nogil:
+            clock.enter()
+            self.results.accumulate(columns, late_target)
+            clock.leave()
+        if late.rows.empty():
+            return None
+        cdef int64_t count = late.rows.size()
+        rows = np.asarray(<int32_t[:count]>late.rows.data()).copy()
+        if late.missed_until.empty():
+            missed_until = pa.nulls(count, pa.timestamp("us"))
+        else:
+            missed_until = pa.array(np.asarray(<int64_t[:count]>late.missed_until.data()).copy()).view(pa.timestamp("us"))
+        missed = pa.record_batch([missed_until], names=["missed_until"])
+        return batch.take(rows).with_columns(Batch.from_arrow(missed))
+
+    def emit(self, int64_t rows_max=65536):
+        """Return the next due results (output_schema, ascending window_end, at most rows_max rows), or None: none is left.
+
+        Raises OverflowError naming aggregate, key and window if a sum does not fit its type.
+        """
+        cdef Rows rows
+        if rows_max < 1:
+            raise ValueError(f"rows_max must be at least 1, got {rows_max}")
+        if not self.results.is_emitting():
+            return None
+        cdef KernelClock* clock = kernel_clock()
+        try:
+            with nogil:
+                clock.enter()
+                rows = self.results.emit(rows_max)
+                clock.leave()
+        except OverflowError:
+            raise OverflowError(self.layout.overflow_message(self.results.overflow, self.results.keys())) from None
+        if rows.row_count == 0:
+            return None
+        return make_batch(self.layout.output_schema, rows)
+
+    def save(self):
+        """Return the state: (partition, kind, pyarrow.RecordBatch), at most one million rows copied at a time.
+
+        kind "windows" or "sessions": what is open, as rows of partial_schema; "bounds": the watermark of the partition;
+        "counters". ValueError while results that are due have not been emitted.
+        """
+        cdef int64_t cursor = INT64_MIN
+        cdef vector[int64_t] offsets
+        cdef Rows rows, part
+        cdef int64_t first, count
+        cdef int32_t partition
+        state = []
+        while True:
+            with nogil:
+                rows = self.results.save(cursor, _SAVED_ROWS, offsets)
+            if rows.row_count == 0:
+                break
+            for partition in range(self.layout.spec.partition_count):
+                first = offsets[partition]
+                count = offsets[partition + 1] - first
+                if count > 0:
+                    part = slice_rows(rows, first, count)
+                    state.append((partition, self.state_kind, make_batch(self.layout.partial_schema, part).to_arrow()))
+        bounds = [self.results.bound(owned) for owned in self.owned]
+        bound_rows = pa.record_batch([pa.array(bounds, pa.int64())], names=["bound"])
+        for position, owned in enumerate(self.owned):
+            if bounds[position] > INT64_MIN:
+                state.append((owned, "bounds", bound_rows.slice(position, 1)))
+        counters = {
+            "rows": self.rows,
+            "late_rows": self.late_rows,
+            "partly_late_rows": self.partly_late_rows,
+            "rejected_rows": self.rejected_rows,
+        }
+        if any(counters.values()) and len(self.owned):
+            state.append((self.owned[0], "counters", pa.RecordBatch.from_pylist([counters])))
+        return state
+
+    def _check_partition(self, partition):
+        if not 0 <= partition < self.layout.spec.partition_count:
+            raise ValueError(f"partition must be in [0, {self.layout.spec.partition_count}), got {partition}")
+
+    def restore(self, partition, kind, rows):
+        """Take back one piece of saved state, in any order, before any row or watermark.
+
+        Another size, slide or timeout than the saved one is allowed: frames move to the next boundary and merge; sessions
+        get new ends, and those that now meet merge. Raises ValueError for keys or aggregates other than the saved ones.
+        """
+        self._check_partition(partition)
+        if self.started:
+            raise ValueError("state can only be restored before the first row and watermark")
+        if kind == self.state_kind:
+            check_batch_schema(rows.schema, self.layout.partial_schema, f"saved {kind} (is the pipeline another one?)")
+            self.restore_rows(Batch.from_arrow(rows), partition)
+        elif kind == "bounds":
+            for bound in rows.column("bound").to_pylist():
+                self.results.restore_bound(partition, bound)
+        elif kind == "counters":
+            for counters in rows.to_pylist():
+                self.results.add_counters(
+                    counters["rows"], counters["rejected_rows"], counters["late_rows"], counters["partly_late_rows"]
+                )
+        else:
+            raise ValueError(f"this step saves {self.state_kind}, bounds and counters, not {kind!r}")
+
+    def finish_restore(self):
+        """All state has come back; rows may follow."""
+        self.started = True
+
+
+cdef class WindowTable(ResultTable):
     """Aggregates per key and window; the state of one processor. Used by one thread.
 
     schema : pyarrow.Schema of the batches
@@ -280,77 +461,11 @@ cdef class WindowTable:
     def __init__(
         self, schema, keys, time, aggregates, size_us, slide_us, offset_us=0, partition_count=271, partitions=None
     ):
-        self.layout = TableLayout(schema, keys, time, aggregates, size_us, slide_us, offset_us, partition_count)
-        self.owned = range(partition_count) if partitions is None else [int(partition) for partition in partitions]
-        for partition in self.owned:
-            self._check_partition(partition)
+        layout = TableLayout(schema, keys, time, aggregates, size_us, slide_us, offset_us, partition_count)
+        self.start(layout, partitions, "windows")
         self.table = make_unique[cpp.WindowTable](self.layout.spec, dereference(shared_arena()))
-        self.layout.set_partial_schema(dereference(self.table).fields())
-
-    @property
-    def output_schema(self):
-        """Keys, window_start, window_end (timestamp[us], end exclusive), aggregates."""
-        return self.layout.output_schema
-
-    @property
-    def partial_schema(self):
-        """Keys, frame (its exclusive end, int64 microseconds), rows, then the fields of each value column."""
-        return self.layout.partial_schema
-
-    @property
-    def late_schema(self):
-        """The input's columns and missed_until: timestamp[us], the end of the last window that the row missed."""
-        return self.layout.late_schema
-
-    @property
-    def rows(self):
-        """All rows taken in: on time, partly late, late and rejected ones."""
-        return dereference(self.table).rows
-
-    @property
-    def late_rows(self):
-        """Rows that missed every window."""
-        return dereference(self.table).late_rows
-
-    @property
-    def partly_late_rows(self):
-        """Rows that missed some windows and count in the others."""
-        return dereference(self.table).partly_late_rows
-
-    @property
-    def rejected_rows(self):
-        """Rows whose time is null or does not fit 64 bits of microseconds."""
-        return dereference(self.table).rejected_rows
-
-    def row_counts(self):
-        """Return the rows on time, late, partly late and rejected; every row taken in is in exactly one of these."""
-        cdef int64_t late = dereference(self.table).late_rows
-        cdef int64_t partly_late = dereference(self.table).partly_late_rows
-        cdef int64_t rejected = dereference(self.table).rejected_rows
-        return dereference(self.table).rows - late - partly_late - rejected, late, partly_late, rejected
-
-    def accumulate(self, Batch batch not None, collect_late=False):
-        """Take in rows, judged by the last watermark.
-
-        Returns a batch of late_schema with the rows that missed a window, in their order, or None if there is none (or
-        `collect_late` is False). Raises ValueError while windows that are due have not been emitted.
-        """
-        cdef BatchColumns columns = self.layout.batch_columns(batch)
-        cdef LateRows late
-        cdef LateRows* late_target = &late if collect_late else NULL
-        cdef KernelClock* clock = kernel_clock()
-        self.started = True
-        with nogil:
-            clock.enter()
-            dereference(self.table).accumulate(columns, late_target)
-            clock.leave()
-        if late.rows.empty():
-            return None
-        cdef int64_t count = late.rows.size()
-        rows = np.asarray(<int32_t[:count]>late.rows.data()).copy()
-        missed = np.asarray(<int64_t[:count]>late.missed_until.data()).copy()
-        missed_until = pa.record_batch([pa.array(missed).view(pa.timestamp("us"))], names=["missed_until"])
-        return batch.take(rows).with_columns(Batch.from_arrow(missed_until))
+        self.results = self.table.get()
+        self.layout.set_partial_schema(self.results.partial_fields())
 
     def accumulate_all(self, batches):
         """Take in several batches, one after the other, in one call without the GIL; rows that are late are only counted."""
@@ -387,103 +502,11 @@ cdef class WindowTable:
         dereference(self.table).advance(watermark)  # takes less time than to let go of the GIL and to get it back
         return dereference(self.table).is_emitting()
 
-    def emit(self, int64_t rows_max=65536):
-        """Return the next due results (output_schema, ascending window_end, at most rows_max rows), or None: none is left.
-
-        Raises OverflowError naming aggregate, key and window if a sum does not fit its type.
-        """
-        cdef Rows rows
-        if rows_max < 1:
-            raise ValueError(f"rows_max must be at least 1, got {rows_max}")
-        if not dereference(self.table).is_emitting():
-            return None
-        cdef KernelClock* clock = kernel_clock()
-        try:
-            with nogil:
-                clock.enter()
-                rows = dereference(self.table).emit(rows_max)
-                clock.leave()
-        except OverflowError:
-            raise OverflowError(
-                self.layout.overflow_message(dereference(self.table).overflow, dereference(self.table).keys())
-            ) from None
-        if rows.row_count == 0:
-            return None
-        return make_batch(self.layout.output_schema, rows)
-
-    def save(self):
-        """Return the state: (partition, kind, pyarrow.RecordBatch), at most one million rows copied at a time.
-
-        kind "windows": rows of partial_schema that unemitted windows need; "bounds": the watermark of the partition;
-        "counters". ValueError while windows that are due have not been emitted.
-        """
-        cdef int64_t after_frame = INT64_MIN
-        cdef vector[int64_t] offsets
-        cdef Rows rows, part
-        cdef int64_t first, count
-        cdef int32_t partition
-        state = []
-        while True:
-            with nogil:
-                rows = dereference(self.table).save(after_frame, _SAVED_ROWS, offsets)
-            if rows.row_count == 0:
-                break
-            for partition in range(self.layout.spec.partition_count):
-                first = offsets[partition]
-                count = offsets[partition + 1] - first
-                if count > 0:
-                    part = slice_rows(rows, first, count)
-                    state.append((partition, "windows", make_batch(self.layout.partial_schema, part).to_arrow()))
-        bounds = [dereference(self.table).bound(owned) for owned in self.owned]
-        bound_rows = pa.record_batch([pa.array(bounds, pa.int64())], names=["bound"])
-        for position, owned in enumerate(self.owned):
-            if bounds[position] > INT64_MIN:
-                state.append((owned, "bounds", bound_rows.slice(position, 1)))
-        counters = {
-            "rows": self.rows,
-            "late_rows": self.late_rows,
-            "partly_late_rows": self.partly_late_rows,
-            "rejected_rows": self.rejected_rows,
-        }
-        if any(counters.values()) and len(self.owned):
-            state.append((self.owned[0], "counters", pa.RecordBatch.from_pylist([counters])))
-        return state
-
-    def _check_partition(self, partition):
-        if not 0 <= partition < self.layout.spec.partition_count:
-            raise ValueError(f"partition must be in [0, {self.layout.spec.partition_count}), got {partition}")
-
-    def restore(self, partition, kind, rows):
-        """Take back one piece of saved state, in any order, before any row or watermark.
-
-        Another size or slide than the saved one is allowed: frames move to the next boundary and merge. Raises ValueError
-        for keys or aggregates other than the saved ones.
-        """
-        self._check_partition(partition)
-        if self.started:
-            raise ValueError("state can only be restored before the first row and watermark")
-        cdef PartialColumns columns
-        cdef int32_t home = partition
-        if kind == "windows":
-            check_batch_schema(rows.schema, self.layout.partial_schema, "saved windows (is the pipeline another one?)")
-            batch = Batch.from_arrow(rows)
-            columns = self.layout.partial_columns(batch)
-            with nogil:
-                dereference(self.table).restore(columns, home)
-        elif kind == "bounds":
-            for bound in rows.column("bound").to_pylist():
-                dereference(self.table).restore_bound(home, bound)
-        elif kind == "counters":
-            for counters in rows.to_pylist():
-                dereference(self.table).add_counters(
-                    counters["rows"], counters["rejected_rows"], counters["late_rows"], counters["partly_late_rows"]
-                )
-        else:
-            raise ValueError(f"a window saves windows, bounds and counters, not {kind!r}")
-
-    def finish_restore(self):
-        """All state has come back; rows may follow."""
-        self.started = True
+    cdef int restore_rows(self, Batch batch, int32_t partition) except -1:
+        cdef PartialColumns columns = self.layout.partial_columns(batch)
+        with nogil:
+            dereference(self.table).restore(columns, partition)
+        return 0
 
     def memory(self):
         """Return what the state takes: keys, frames, keys_and_frames (entries), key_bytes, frame_bytes, and the averages
