@@ -9,12 +9,13 @@ from functools import partial
 from jetfast.clusters.at_exit import stop_at_exit
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job
-from jetfast.control.member_agent import MemberAgent, make_execution, wall_clock_us
+from jetfast.control.member_agent import MemberAgent, make_execution
 from jetfast.control.messages import NO_EXECUTION, CoordinatorMessage, Registered, Shutdown
-from jetfast.control.runner import ExecutionSettings, Runner, new_execution_id
+from jetfast.control.runner import Runner
 from jetfast.control.versions import running_versions
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
+from jetfast.engine.execution import wall_clock_us
 from jetfast.engine.transport import MemoryNetwork
 from jetfast.errors import MemberLostError
 from jetfast.types import Duration
@@ -75,18 +76,8 @@ class LocalCluster:
             two_stage=two_stage,
             max_watermark_retention=max_watermark_retention,
         )
-        runner = Runner(
-            ExecutionSettings(
-                job=submission.job,
-                job_id=submission.job_id,
-                execution_id=new_execution_id(),
-                dag=b"",  # members of this process share the graph itself: tables in it are not copied
-                member_count=self.members,
-                workers=self.workers,
-                guarantee=submission.guarantee,
-                memory_limit_bytes=submission.memory_limit_bytes,
-            )
-        )
+        # Members of this process share the graph itself: tables in it are not copied.
+        runner = Runner(submission.new_execution(pickled_dag=b""))
         network = MemoryNetwork(self.members, submission.memory_limit_bytes)
         members = [_LocalMember(index, runner, network, submission.dag, self.clock) for index in range(self.members)]
         runner.release = lambda: _close(members)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from jetfast.control.job import Job
 from jetfast.control.progress import show_log_lines
+from jetfast.control.runner import ExecutionSettings, new_execution_id
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobDefinitionError
@@ -51,8 +52,23 @@ class Submission:
     job: str
     job_id: str
     dag: Dag
+    member_count: int
+    workers: int
     guarantee: Guarantee
     memory_limit_bytes: int
+
+    def new_execution(self, pickled_dag: bytes) -> ExecutionSettings:
+        """Return the settings of an execution with a new id; `pickled_dag` as `messages.Prepare.dag`."""
+        return ExecutionSettings(
+            job=self.job,
+            job_id=self.job_id,
+            execution_id=new_execution_id(),
+            dag=pickled_dag,
+            member_count=self.member_count,
+            workers=self.workers,
+            guarantee=self.guarantee,
+            memory_limit_bytes=self.memory_limit_bytes,
+        )
 
 
 def accept_submission(
@@ -86,7 +102,7 @@ def accept_submission(
         show_log_lines()
     reason = " (no snapshot store: a restart starts from the beginning)" if guarantee is None else ""
     logger.info("job %s: guarantee %s%s", job, chosen.name, reason)
-    return Submission(job, uuid.uuid4().hex, dag, chosen, memory_limit_bytes)
+    return Submission(job, uuid.uuid4().hex, dag, member_count, workers, chosen, memory_limit_bytes)
 
 
 def check_guarantee(guarantee: Guarantee | None) -> Guarantee:

@@ -7,7 +7,6 @@ that calls `run`, which also reports metrics in between. `run` returns after Shu
 import logging
 import os
 import queue
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,6 +17,7 @@ from jetfast.control import messages
 from jetfast.control.failures import describe
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Prepare
 from jetfast.core.dag import Dag
+from jetfast.engine.execution import Execution, wall_clock_us
 from jetfast.engine.transport import Transport
 from jetfast.errors import JobCancelledError
 from jetfast.kernels.columns import arena_statistics
@@ -65,11 +65,6 @@ def unpickle_dag(dag: bytes) -> Dag:
     return loaded
 
 
-def wall_clock_us() -> int:
-    """Microseconds since 1970."""
-    return time.time_ns() // 1000
-
-
 def make_execution(
     dag: Dag,
     prepare: Prepare,
@@ -78,8 +73,6 @@ def make_execution(
     now_us: Callable[[], int] = wall_clock_us,
 ) -> RunningExecution:
     """Make the engine's execution."""
-    from jetfast.engine.execution import Execution
-
     return Execution(
         dag,
         job=prepare.job,

@@ -12,7 +12,7 @@ from typing import Any
 from jetfast.clusters.at_exit import stop_at_exit
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job
-from jetfast.control.runner import ExecutionSettings, Runner, new_execution_id
+from jetfast.control.runner import Runner
 from jetfast.control.wire import MESSAGE_BYTES_MAX
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobDefinitionError, ResourcesError
@@ -97,18 +97,7 @@ class SparkCluster:
             )
         _check_driver()
         require_slots(lambda: count_slots(self.spark), self.members, WAIT_S)
-        runner = Runner(
-            ExecutionSettings(
-                job=submission.job,
-                job_id=submission.job_id,
-                execution_id=new_execution_id(),
-                dag=dag,
-                member_count=self.members,
-                workers=self.workers,
-                guarantee=submission.guarantee,
-                memory_limit_bytes=submission.memory_limit_bytes,
-            )
-        )
+        runner = Runner(submission.new_execution(pickled_dag=dag))
         members = MemberLinks(
             SparkJobs(self.spark), runner, self._host(), self._bind(), self.port_range, self._start_timeout_s
         )
