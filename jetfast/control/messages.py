@@ -1,7 +1,8 @@
 """What coordinator and members say to each other: small tagged records, encoded as MessagePack by msgspec.
 
-    member -> coordinator      Registered, Prepared, Finished, Failed, Metrics, Delivered
-    coordinator -> member      Prepare, Start, Cancel, Release, Shutdown
+    member -> coordinator      Registered, Prepared, Finished, Failed, Metrics, Delivered,
+                               InputTaken, SnapshotSaved, SnapshotEnded
+    coordinator -> member      Prepare, Start, StartSnapshot, EndSnapshot, Cancel, Release, Shutdown
 
 Every message bears the id of the execution it belongs to; a receiver drops those of older executions. One execution:
 
@@ -11,14 +12,25 @@ Every message bears the id of the execution it belongs to; a receiver drops thos
 A member answers Prepare with Prepared or Failed, and after Prepared ends with exactly one of Finished and Failed (a
 cancelled member says Failed with kind "JobCancelledError"). It keeps its connections to its peers open until Release,
 so that the end of one member is never mistaken for a lost connection by another.
+
+One snapshot round (between Start and the end; one at a time):
+
+    coordinator   StartSnapshot n ---------------------------> (decides) ---> EndSnapshot n
+    member                       SnapshotSaved n (or failed)                            SnapshotEnded n
+
+A member answers both, whatever happens: a failure is a flag. With a guarantee a member that has taken in all its input
+says InputTaken and stays, until a FINAL snapshot has succeeded: then it says Finished. It says so, too, when a TERMINAL
+snapshot has succeeded, after which nothing is read.
 """
 
+from enum import Enum
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
 from jetfast.core.guarantee import Guarantee
+from jetfast.engine.snapshot_store import SnapshotArea, StateTotals
 from jetfast.errors import ProtocolError
 from jetfast.types import PARTITION_COUNT
 
@@ -95,6 +107,42 @@ class Delivered(Message, frozen=True):
     """One Arrow IPC stream."""
 
 
+class SnapshotKind(Enum):
+    """What follows a snapshot that has succeeded."""
+
+    REGULAR = "regular"  # the job goes on
+    TERMINAL = "terminal"  # nothing is read any more: the execution ends, the job is restarted, suspended, ...
+    FINAL = "final"  # all input has been taken in: the execution ends, the job is completed
+
+
+class InputTaken(Message, frozen=True):
+    """All processors of this member have taken in all their input. Sent once; only with a guarantee."""
+
+    member: Count
+
+
+class SnapshotSaved(Message, frozen=True):
+    """Phase 1 is over: the state of this member is stored and its transactions are prepared, or that has failed."""
+
+    member: Count
+    snapshot_id: Positive
+    vertices: dict[str, StateTotals]
+    """What this member has stored, by vertex."""
+    errors: list[str] = []
+    """What failed; empty: nothing."""
+    pause_us: Count = 0
+    """The longest time that a tasklet of this member stood still to freeze its state."""
+    align_us: Count = 0
+    """The longest time from a tasklet's first barrier to its last."""
+
+
+class SnapshotEnded(Message, frozen=True):
+    """Phase 2 is over on this member."""
+
+    member: Count
+    snapshot_id: Positive
+
+
 class Prepare(Message, frozen=True):
     """Set up an execution: make its processors and open connections to peers, but read nothing yet."""
 
@@ -111,10 +159,30 @@ class Prepare(Message, frozen=True):
     guarantee: Guarantee
     memory_limit_bytes: Positive
     partition_count: Positive = PARTITION_COUNT
+    snapshot_store: bytes = b""
+    """jetfast.engine.snapshot_store.SnapshotStore by cloudpickle; empty without a guarantee, or in one process."""
+    restore: SnapshotArea | None = None
+    """The snapshot to start from; None: from the beginning."""
+    parallelism_max: Count = 0
+    """The largest number of processors that a vertex of this job ever had."""
 
 
 class Start(Message, frozen=True):
     """Begin to read: every member has prepared."""
+
+
+class StartSnapshot(Message, frozen=True):
+    """Phase 1: sources send barriers. `kind` FINAL only when every member has said InputTaken."""
+
+    snapshot_id: Positive
+    kind: SnapshotKind = SnapshotKind.REGULAR
+
+
+class EndSnapshot(Message, frozen=True):
+    """Phase 2: commit the transactions of snapshot n (`success`), or keep what was prepared for the next round."""
+
+    snapshot_id: Positive
+    success: bool
 
 
 class Cancel(Message, frozen=True):
@@ -129,8 +197,10 @@ class Shutdown(Message, frozen=True):
     """The member is not needed any more: cancel what runs, and exit. execution_id is NO_EXECUTION or the last one."""
 
 
-MemberMessage = Registered | Prepared | Finished | Failed | Metrics | Delivered
-CoordinatorMessage = Prepare | Start | Cancel | Release | Shutdown
+MemberMessage = (
+    Registered | Prepared | Finished | Failed | Metrics | Delivered | InputTaken | SnapshotSaved | SnapshotEnded
+)
+CoordinatorMessage = Prepare | Start | StartSnapshot | EndSnapshot | Cancel | Release | Shutdown
 
 _encoder = msgspec.msgpack.Encoder()
 _member_decoder: msgspec.msgpack.Decoder[MemberMessage] = msgspec.msgpack.Decoder(MemberMessage)

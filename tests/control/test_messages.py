@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from jetfast.control import messages
 from jetfast.core.guarantee import Guarantee
+from jetfast.engine.snapshot_store import SnapshotArea, StateTotals
 from jetfast.errors import ProtocolError
 
 VERSIONS = messages.Versions("3.11", "0.1.0", "18.0.0")
@@ -19,6 +20,11 @@ FROM_MEMBER: list[messages.MemberMessage] = [
     messages.Failed(execution_id=5, member=3, kind="JobFailedError", error="step 'x': boom", traceback="..."),
     messages.Metrics(execution_id=5, member=0, values={"vertices": {"x": {"rows_in": 2**40}}, "share": 0.5}),
     messages.Delivered(execution_id=5, member=0, vertex="collect", rows=b"\x00\xff"),
+    messages.InputTaken(execution_id=5, member=1),
+    messages.SnapshotSaved(
+        execution_id=5, member=1, snapshot_id=7, vertices={"x": StateTotals(2, 99, 12345)}, errors=["x-0: boom"]
+    ),
+    messages.SnapshotEnded(execution_id=5, member=1, snapshot_id=7),
 ]
 FROM_COORDINATOR: list[messages.CoordinatorMessage] = [
     messages.Prepare(
@@ -32,8 +38,13 @@ FROM_COORDINATOR: list[messages.CoordinatorMessage] = [
         dag=b"\x80\x05",
         guarantee=Guarantee.EXACTLY_ONCE,
         memory_limit_bytes=2**30,
+        snapshot_store=b"\x80\x05",
+        restore=SnapshotArea(4, 9),
+        parallelism_max=8,
     ),
     messages.Start(execution_id=5),
+    messages.StartSnapshot(execution_id=5, snapshot_id=7, kind=messages.SnapshotKind.TERMINAL),
+    messages.EndSnapshot(execution_id=5, snapshot_id=7, success=True),
     messages.Cancel(execution_id=5),
     messages.Release(execution_id=5),
     messages.Shutdown(execution_id=0),

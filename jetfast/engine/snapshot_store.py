@@ -1,0 +1,214 @@
+"""Port: where snapshots are kept. Implementations: `memory_snapshot_store`, `directory_snapshot_store`.
+
+A store holds, for each job by name:
+
+    areas                one for each snapshot, named by (execution id, snapshot id): files of state, written by members
+    validation records   one for each area: what must be in it
+    execution record     one for each job: its last execution and last decided snapshot
+
+    members       write_file* --------------------------- read_files (restore)
+    coordinator              write_validation -> replace_record
+
+`replace_record` is a compare-and-set, and that one write is the decision of a snapshot (SEMANTICS 4): phase 2 may begin
+when it has returned. Who starts an execution replaces the record first, so that the next write of an older coordinator
+fails. Nothing in a store is unpickled: state is Arrow, records are MessagePack.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, NamedTuple, Protocol
+
+import msgspec
+from msgspec import Meta, Struct
+
+from jetfast.errors import JetfastError, RestartableError
+
+Count = Annotated[int, Meta(ge=0)]
+
+
+class SnapshotArea(Struct, frozen=True, order=True, forbid_unknown_fields=True):
+    """Names a snapshot of a job. Snapshot ids are consecutive within an execution, from 1."""
+
+    execution_id: Count
+    snapshot_id: Count
+
+    def __str__(self) -> str:
+        return f"{self.execution_id}-{self.snapshot_id}"
+
+
+class StateEntry(NamedTuple):
+    """Part of the state of one processor, as it is stored."""
+
+    processor: int
+    """Index, in the whole cluster, of the processor that saved it."""
+    partition: int
+    """As `StateBatch.partition`."""
+    kind: str
+    rows: bytes
+    """One Arrow IPC stream."""
+
+
+class StateTotals(Struct, frozen=True, forbid_unknown_fields=True):
+    """What has been stored: how many entries, how many bytes of rows, and a checksum that does not depend on order."""
+
+    entries: Count = 0
+    nbytes: Count = 0
+    checksum: Count = 0
+
+    def __add__(self, other: "StateTotals") -> "StateTotals":
+        return StateTotals(
+            self.entries + other.entries, self.nbytes + other.nbytes, (self.checksum + other.checksum) & 0xFFFFFFFFFFFF
+        )
+
+
+NO_STATE = StateTotals()
+
+
+def totals_of(vertex: str, entries: Iterable[StateEntry]) -> StateTotals:
+    """Return the totals of entries of a vertex. The checksum is the sum of the CRC-32 of each entry, modulo 2^48."""
+    count = nbytes = checksum = 0
+    for entry in entries:
+        head = f"{vertex}\0{entry.processor}\0{entry.partition}\0{entry.kind}\0".encode()
+        count += 1
+        nbytes += len(entry.rows)
+        checksum += zlib.crc32(entry.rows, zlib.crc32(head))
+    return StateTotals(count, nbytes, checksum & 0xFFFFFFFFFFFF)
+
+
+class ValidationRecord(Struct, frozen=True, forbid_unknown_fields=True):
+    """What must be in an area, by vertex. Written when every processor has saved its state."""
+
+    area: SnapshotArea
+    vertices: dict[str, StateTotals]
+    partition_count: Count
+    parallelism: dict[str, Count]
+    """Processors in the whole cluster, by vertex, when the snapshot was taken."""
+
+
+class ExecutionRecord(Struct, frozen=True, forbid_unknown_fields=True):
+    """The truth about a job: whose execution it is, and which snapshot counts."""
+
+    job: str
+    job_id: str
+    execution_id: Count
+    """The last execution that was started; messages and writes of older ones are refused."""
+    snapshot: SnapshotArea | None = None
+    """The last decided snapshot; None: there is none yet, the job starts from the beginning."""
+    parallelism_max: Count = 0
+    """The largest number of processors that a vertex of this job ever had (pool transactions are probed up to it)."""
+    members_max: Count = 0
+    """The largest number of members that the job's cluster ever had."""
+    completed: bool = False
+    """The snapshot is that of the end: there is nothing to run, only to commit."""
+
+
+class VersionedRecord(NamedTuple):
+    """An execution record, and what to name when it is replaced."""
+
+    record: ExecutionRecord
+    version: int
+
+
+class RecordConflict(RestartableError):
+    """Somebody else has replaced the execution record: this coordinator is an old one, and must stop."""
+
+
+class OutcomeUnknown(RestartableError):
+    """A write may have happened or not. No phase 2 of either kind; what is read after a restart is the truth."""
+
+
+class SnapshotDamaged(JetfastError):
+    """State is missing or altered; the message says what. The job does not start from it."""
+
+
+class SnapshotStore(Protocol):
+    """Where snapshots are kept. Picklable if members live in other processes; safe for any number of threads.
+
+    Errors of all methods: RestartableError if the store cannot be reached at present.
+    """
+
+    @property
+    def name(self) -> str:
+        """For messages, such as "directory /var/lib/jobs"."""
+
+    @property
+    def survives(self) -> str:
+        """What the store outlives, for people: "the loss of everything but that directory"."""
+
+    @property
+    def shared(self) -> bool:
+        """May members in other processes use it?"""
+
+    def check(self) -> None:
+        """Raise JobDefinitionError if snapshots cannot be kept here exactly once, naming what is missing."""
+
+    def read_record(self, job: str) -> VersionedRecord | None:
+        """Return the execution record of a job, None if there is none. SnapshotDamaged if it cannot be read."""
+
+    def replace_record(self, record: ExecutionRecord, version: int) -> int:
+        """Write the record if its version is still `version` (0: there is none yet), durably; return the new version.
+
+        Raises RecordConflict if it has another version, OutcomeUnknown if it cannot be told whether it was written.
+        """
+
+    def write_file(
+        self, job: str, area: SnapshotArea, vertex: str, file: str, entries: Sequence[StateEntry]
+    ) -> StateTotals:
+        """Store entries of a vertex durably under a name unique in the area and vertex; return their totals.
+
+        Writing the same file again replaces it. All of a file is there, or nothing.
+        """
+
+    def read_files(self, job: str, area: SnapshotArea, vertex: str) -> Iterator[StateEntry]:
+        """Return all entries of a vertex, in any order. SnapshotDamaged names a file that is torn or altered."""
+
+    def write_validation(self, job: str, record: ValidationRecord) -> None:
+        """Store the validation record of an area durably; replaces one that is there."""
+
+    def read_validation(self, job: str, area: SnapshotArea) -> ValidationRecord:
+        """Return the validation record of an area. SnapshotDamaged if it is missing or altered."""
+
+    def list_areas(self, job: str) -> list[SnapshotArea]:
+        """Return the areas that a job has, sorted."""
+
+    def delete_area(self, job: str, area: SnapshotArea) -> None:
+        """Delete an area and its validation record; nothing happens if there is none."""
+
+
+_record_decoder = msgspec.msgpack.Decoder(ExecutionRecord)
+_validation_decoder = msgspec.msgpack.Decoder(ValidationRecord)
+
+
+def encode_record(record: ExecutionRecord | ValidationRecord) -> bytes:
+    """Return a record as MessagePack."""
+    return msgspec.msgpack.encode(record)
+
+
+def decode_execution_record(data: bytes) -> ExecutionRecord:
+    """Read an execution record. Raises SnapshotDamaged."""
+    try:
+        return _record_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise SnapshotDamaged(f"the execution record cannot be read: {error}") from error
+
+
+def decode_validation_record(data: bytes) -> ValidationRecord:
+    """Read a validation record. Raises SnapshotDamaged."""
+    try:
+        return _validation_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise SnapshotDamaged(f"the validation record cannot be read: {error}") from error
+
+
+def check_totals(store: SnapshotStore, job: str, area: SnapshotArea) -> ValidationRecord:
+    """Read an area in full and compare it with its record. SnapshotDamaged says what is missing."""
+    record = store.read_validation(job, area)
+    for vertex, expected in record.vertices.items():
+        found = totals_of(vertex, store.read_files(job, area, vertex))
+        if found != expected:
+            raise SnapshotDamaged(
+                f"snapshot {area} of job {job!r} in {store.name}: step {vertex!r} has {found.entries} entries of "
+                f"{found.nbytes} bytes (checksum {found.checksum:012x}), but {expected.entries} entries of "
+                f"{expected.nbytes} bytes (checksum {expected.checksum:012x}) were saved"
+            )
+    return record
