@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from jetfast.errors import JetfastError, RestartableError
+from jetfast.types import PARTITION_COUNT
 
 Count = Annotated[int, Meta(ge=0)]
 
@@ -37,15 +38,15 @@ class SnapshotArea(Struct, frozen=True, order=True, forbid_unknown_fields=True):
 
 
 class StateEntry(NamedTuple):
-    """Part of the state of one processor, as it is stored."""
+    """State of one kind of one processor, as it is stored."""
 
     processor: int
     """Index, in the whole cluster, of the processor that saved it."""
-    partition: int
-    """As `StateBatch.partition`."""
     kind: str
+    partitions: tuple[int, ...]
+    """`StateBatch.partition` of each record batch, in their order."""
     rows: bytes
-    """One Arrow IPC stream."""
+    """One Arrow IPC stream: schema and framing are paid once, not for each of 271 partitions."""
 
 
 class StateTotals(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,14 +66,19 @@ NO_STATE = StateTotals()
 
 
 def totals_of(vertex: str, entries: Iterable[StateEntry]) -> StateTotals:
-    """Return the totals of entries of a vertex. The checksum is the sum of the CRC-32 of each entry, modulo 2^48."""
+    """Return the totals of entries of a vertex. The checksum is the sum of `entry_checksum`, modulo 2^48."""
     count = nbytes = checksum = 0
     for entry in entries:
-        head = f"{vertex}\0{entry.processor}\0{entry.partition}\0{entry.kind}\0".encode()
         count += 1
         nbytes += len(entry.rows)
-        checksum += zlib.crc32(entry.rows, zlib.crc32(head))
+        checksum += entry_checksum(vertex, entry)
     return StateTotals(count, nbytes, checksum & 0xFFFFFFFFFFFF)
+
+
+def entry_checksum(vertex: str, entry: StateEntry) -> int:
+    """Return the CRC-32 of an entry: of whose state it is, and of its rows."""
+    head = f"{vertex}\0{entry.processor}\0{entry.kind}\0{entry.partitions}\0".encode()
+    return zlib.crc32(entry.rows, zlib.crc32(head))
 
 
 class ValidationRecord(Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,7 +158,13 @@ class SnapshotStore(Protocol):
         """
 
     def write_file(
-        self, job: str, area: SnapshotArea, vertex: str, file: str, entries: Sequence[StateEntry]
+        self,
+        job: str,
+        area: SnapshotArea,
+        vertex: str,
+        file: str,
+        entries: Sequence[StateEntry],
+        partition_count: int = PARTITION_COUNT,
     ) -> StateTotals:
         """Store entries of a vertex durably under a name unique in the area and vertex; return their totals.
 
