@@ -158,10 +158,14 @@ ON_TIMED_STAGE: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda s: s.group_by("carrier", "carrier"),
         "step 'group_by(carrier, carrier)': two columns of the result are named 'carrier'",
     ),
-    "window after a window": (
-        lambda s: windowed(windowed(s).agg(n=jf.count(), name="hours")).agg(m=jf.sum("n"), name="again"),
-        "step 'again': a window needs event time, but 'hours' has none: "
-        "the result of a window cannot be windowed again yet",
+    "window after a window whose end was left out": (
+        lambda s: windowed(windowed(s).agg(n=jf.count(), name="hours").drop("window_end")).agg(n=jf.count()),
+        "step 'drop(window_end)' leaves its event-time column 'window_end' out; keep it",
+    ),
+    "window after early results": (
+        lambda s: windowed(windowed(s).early_results(every="1s").agg(n=jf.count(), name="hours")).agg(m=jf.sum("n")),
+        "the rows of 'hours' hold early results of 'hours', which would count besides the final ones; "
+        "keep the final ones: .where(~col('is_early'))",
     ),
     "window over late rows": (
         lambda s: windowed(windowed(s).agg(n=jf.count(), name="hours").late_rows).agg(m=jf.count(), name="again"),
@@ -277,7 +281,7 @@ ON_UNTIMED_STAGE: dict[str, tuple[Callable[[Any], object], type[Exception], str]
             s.union(s.pipeline.read(jf.memory(schema=SCHEMA), name="more").with_event_time("scheduled"), name="both")
         ).agg(n=jf.count(), name="n"),
         JobDefinitionError,
-        "the inputs of its union have different event-time columns: 'flights' has none, 'more' has scheduled",
+        "the inputs of its union have different event times: 'flights' has none, 'more' has scheduled",
     ),
 }  # fmt: skip
 

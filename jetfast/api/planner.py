@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from jetfast.api.expressions import HIDDEN, Column, Expression
+from jetfast.api.expressions import HIDDEN, Column, Expression, Literal
 from jetfast.api.operations import AsNullable, BoundOperation, Operation, Select, WithColumns
 from jetfast.api.steps import (
     LATE_PORT,
@@ -218,7 +218,7 @@ class Planner:
         schema = feeds[0].schema
         keys = [key for key, _ in step.keys]
         aggregates = [AggregateColumn(a.name, a.kind, argument_column(a.name, a.argument)) for a in step.aggregates]
-        rows, window = (schema, keys, step.time_column, aggregates), step.window
+        rows, window = (schema, keys, time_of_row(step), aggregates), step.window
         supplier: ProcessorSupplier
         if isinstance(window, SessionWindow):
             supplier = partial(SessionWindowProcessor, *rows, window)
@@ -231,6 +231,7 @@ class Planner:
             supplier = partial(SlidingWindowProcessor, *rows, window)
         if step.early_period_us is not None:
             supplier = partial(with_early_results, supplier, step.early_period_us)
+        self.times[step.name] = step.time
         self.add_vertex(step.name, supplier, feeds, partitioned(*keys), crossing=True)
         self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, step.schemas[MAIN_PORT])]
         if late_wanted:
@@ -250,6 +251,9 @@ class Planner:
             for a in step.aggregates
             if isinstance(a.argument, Expression)
         ]
+        if step.input_shift_us:
+            shift = Expression(Literal(pa.scalar(step.input_shift_us, pa.duration("us"))))
+            computed.append((time_of_row(step), Expression(Column(step.time_column)) + shift))
         chain: list[TransformStep] = []
         if self.is_chained(output):
             assert isinstance(output.step, TransformStep)
@@ -257,7 +261,9 @@ class Planner:
             feeds_schema = bound_schema(chain, self.feeds[chain[0].inputs[0]][0].schema)
         else:
             feeds_schema = self.feeds[output][0].schema
-        read = {key for key, expression in step.keys if expression is None} | {step.time_column}
+        read = {key for key, expression in step.keys if expression is None}
+        if not step.input_shift_us:
+            read.add(step.time_column)
         read |= {a.argument for a in step.aggregates if isinstance(a.argument, str)}
         surplus = not read.issuperset(feeds_schema.names)
         last: Operation | None = None
@@ -270,7 +276,7 @@ class Planner:
             return [self.add_chain(chain, last, step.name)]
         if last is None:
             return self.feeds[output]
-        self.times[f"{step.name} (input)"] = step.time_column
+        self.times[f"{step.name} (input)"] = time_of_row(step)
         return [self.add_transform(f"{step.name} (input)", self.feeds[output], [(step.name, last)])]
 
     def plan_sink(self, step: SinkStep) -> None:
@@ -325,6 +331,11 @@ def with_early_results(window: ProcessorSupplier, period_us: int) -> Processor:
     processor = window()
     assert isinstance(processor, KeyedWindow)
     return EarlyResults(processor, period_us)
+
+
+def time_of_row(step: WindowStep) -> str:
+    """Return the column that holds the time of a row of a window's input: hidden if it is computed."""
+    return HIDDEN + HIDDEN + "time" if step.input_shift_us else step.time_column
 
 
 def argument_column(name: str, argument: str | Expression | None) -> str | None:

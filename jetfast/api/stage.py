@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from jetfast.api.steps import (
     LATE_PORT,
     MISSED_UNTIL,
     REJECTED_PORT,
+    EarlyRows,
     EventTime,
     MapBatchesStep,
     Output,
@@ -156,7 +158,8 @@ class Stage:
                     f"differ: {difference}"
                 )
         times = [stage.event_time for stage in stages]
-        same = len(set(times)) == 1
+        shifts = {output.step.time_shift_us for output in outputs}
+        same = len(set(times)) == 1 and len(shifts) == 1
         step = UnionStep(
             self.pipeline,
             step_name,
@@ -169,8 +172,10 @@ class Stage:
             time=times[0] if same else None,
             no_time_reason=self._output.step.no_time_reason
             if same
-            else "the inputs of its union have different event-time columns: "
-            + ", ".join(f"{stage._label!r} has {stage.event_time or 'none'}" for stage in stages),
+            else "the inputs of its union have different event times: "
+            + ", ".join(f"{stage._label!r} has {stage._time_description}" for stage in stages),
+            time_shift_us=self._output.step.time_shift_us,
+            early=next((stage._early for stage in stages if stage._early is not None), None),
         )
         self.pipeline._add(step)
         return Stage(Output(step))
@@ -211,6 +216,8 @@ class Stage:
             no_time_reason=self._output.step.no_time_reason
             if time is None
             else f"step {step_name!r} does not return its event-time column {time!r} as {self.schema.field(time).type}",
+            time_shift_us=self._output.step.time_shift_us,
+            early=early_rows_with(self._early, lambda column: column if column in schema.names else None),
             function=function,
         )
         self.pipeline._add(step)
@@ -318,6 +325,8 @@ class Stage:
             {MAIN_PORT: schema},
             time=time,
             no_time_reason=reason,
+            time_shift_us=self._output.step.time_shift_us,
+            early=self._early_after(operation),
             operation=operation,
         )
         self.pipeline._add(step)
@@ -328,14 +337,27 @@ class Stage:
         time = self.event_time
         if time is None:
             return None, self._no_time_reason
-        if isinstance(operation, Rename):
-            return operation.names.get(time, time), ""
-        if isinstance(operation, Select):
-            for name, expression in operation.outputs:
-                if pure_column(expression) == time:
-                    return name, ""
-        kept = not isinstance(operation, Select) and not (isinstance(operation, Drop) and time in operation.names)
-        return (time, "") if kept else (None, f"step {step!r} leaves its event-time column {time!r} out; keep it")
+        name = column_after(operation, time)
+        return (name, "") if name else (None, f"step {step!r} leaves its event-time column {time!r} out; keep it")
+
+    def _early_after(self, operation: Operation) -> EarlyRows | None:
+        """Who filters by the column that tells early results from final ones has chosen; then they count as others."""
+        early = self._early
+        if early is None or (
+            isinstance(operation, Where) and early.column in operation.condition.node.columns(self.schema)
+        ):
+            return None
+        return early_rows_with(early, partial(column_after, operation))
+
+    @property
+    def _early(self) -> EarlyRows | None:
+        return self._output.step.early if self._output.port == MAIN_PORT else None
+
+    @property
+    def _time_description(self) -> str:
+        if self.event_time is None:
+            return "none"
+        return self.event_time + (" less 1us (of a window)" if self._output.step.time_shift_us else "")
 
     @property
     def _no_time_reason(self) -> str:
@@ -346,6 +368,26 @@ class Stage:
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)
         return f"<{type(self).__name__} {self._label!r} ({columns})>"
+
+
+def column_after(operation: Operation, column: str) -> str | None:
+    """What a column is called after a step; None: the step leaves it out or computes another in its place."""
+    if isinstance(operation, Rename):
+        return operation.names.get(column, column)
+    if isinstance(operation, Select):
+        return next((name for name, expression in operation.outputs if pure_column(expression) == column), None)
+    if isinstance(operation, Drop):
+        return None if column in operation.names else column
+    if isinstance(operation, WithColumns):
+        return None if column in [name for name, _ in operation.outputs] else column
+    return column
+
+
+def early_rows_with(early: EarlyRows | None, rename: Callable[[str], str | None]) -> EarlyRows | None:
+    """Follow the column that tells early results through a step."""
+    if early is None or early.column is None:
+        return early
+    return EarlyRows(early.step, rename(early.column))
 
 
 class RowFunction:
@@ -484,7 +526,7 @@ class WindowedStage:
         """Also give results of windows that are still open, every so often in wall time; follow with `.agg(...)`.
 
         The result then has a column `is_early`. Early results are those of all open windows so far; they are given only
-        if rows have come in since the last time. They are for sinks: the final results count for themselves.
+        if rows have come in since the last time. They are for sinks: aggregates need `.where(~col("is_early"))`.
         """
         return WindowedStage(self._stage, self._keys, self._window, positive_duration_us(every, "every"))
 
@@ -493,7 +535,10 @@ class WindowedStage:
 
         The result has the keys, window_start and window_end (timestamp[us], end exclusive), and the aggregates, one
         row per key and window that has rows, when the watermark has passed the window's end. A session starts at its
-        first row and ends `timeout` after its last. A window over the result of a window is not supported yet.
+        first row and ends `timeout` after its last.
+
+        The event time of a result is the last moment of its window, window_end - 1us (of a session: its window_end); so
+        further windows may follow.
         """
         return aggregate(self._stage, self._keys, self._window, aggregates, name, self._early_period_us)
 
@@ -534,6 +579,13 @@ def aggregate(
         raise JobDefinitionError(
             f"step {step_name!r}: a window needs event time, but {stage._label!r} has none: {stage._no_time_reason}"
         )
+    early = stage._early
+    if early is not None:
+        final = f".where(~col({early.column!r}))" if early.column else f"filter them by is_early behind {early.step!r}"
+        raise JobDefinitionError(
+            f"step {step_name!r}: the rows of {stage._label!r} hold early results of {early.step!r}, which would count "
+            f"besides the final ones; keep the final ones: {final}"
+        )
     for result in (*key_names, *aggregates):
         if result in RESULT_COLUMNS:
             raise JobDefinitionError(
@@ -554,9 +606,12 @@ def aggregate(
         step_name,
         (stage._output,),
         {MAIN_PORT: result_schema, LATE_PORT: late_schema},
-        no_time_reason="the result of a window cannot be windowed again yet",
+        time="window_end",
+        time_shift_us=0 if isinstance(window, SessionWindow) else -1,
+        early=EarlyRows(step_name, "is_early") if early_period_us is not None else None,
         keys=checked_keys,
         time_column=time,
+        input_shift_us=stage._output.step.time_shift_us,
         window=window,
         aggregates=[column for column, _ in checked],
         early_period_us=early_period_us,
@@ -620,7 +675,7 @@ def window_result_schema(
     from jetfast.kernels.sessions import SessionTable
     from jetfast.kernels.windows import WindowTable
 
-    time_name = HIDDEN + "time"
+    time_name = HIDDEN + HIDDEN + "time"  # no aggregate is named so
     arguments = [pa.field(HIDDEN + a.name, value_type) for a, value_type in aggregates if value_type is not None]
     definition = (
         pa.schema([*keys, time.with_name(time_name), *arguments]),

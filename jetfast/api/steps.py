@@ -49,6 +49,16 @@ class Output:
         return hash((id(self.step), self.port))
 
 
+@dataclass(frozen=True)
+class EarlyRows:
+    """Among the rows of a step are early results: they are in the final ones, too, so nothing may count them."""
+
+    step: str
+    """The window that gives them."""
+    column: str | None
+    """The column that tells them from final ones; None: it was left out on the way."""
+
+
 @dataclass(eq=False)
 class Step:
     """One named step; `schemas` by output port. `time` is the event-time column of the main output, if it has one."""
@@ -60,6 +70,10 @@ class Step:
     time: str | None = None
     no_time_reason: str = ""
     """Why `time` is None, for the message of whoever needs it."""
+    time_shift_us: int = 0
+    """What is added to the event-time column: the result of a window [start, end) bears the last moment before its end.
+    """
+    early: EarlyRows | None = None
 
     def describe(self) -> str:
         """One line for `explain` and pictures."""
@@ -131,6 +145,8 @@ class WindowStep(Step):
 
     keys: Sequence[tuple[str, Expression | None]] = field(kw_only=True)
     time_column: str = field(kw_only=True)
+    input_shift_us: int = 0
+    """Added to the time column, which is that of the input."""
     window: AnyWindow = field(kw_only=True)
     aggregates: Sequence[WindowedAggregate] = field(kw_only=True)
     early_period_us: int | None = None
