@@ -25,7 +25,7 @@ def counted(pipeline: jf.Pipeline, source: Any, window: Any, every: str = "1s") 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_silent_source_still_gives_early_results_and_the_final_ones_in_the_end(window: Any, workers: int) -> None:
     script = [rows("a", 1, 2), silence("5s"), rows("a", 3), silence("5s"), rows("b", 4)]
-    source = scripted({"p": script, "q": []}, schema=SCHEMA)  # a processor without a partition would wait for one
+    source = scripted({"p": script}, schema=SCHEMA)
     pipeline = jf.Pipeline("early")
     counted(pipeline, source, window).collect()
     job = jf.LocalCluster(workers=workers, clock=VirtualClock()).submit(pipeline, progress=False)

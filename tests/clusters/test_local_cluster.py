@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import jetfast as jf
-from jetfast.connectors.memory import CRASH
 from jetfast.core.batch import Batch
 from jetfast.core.processor import ProcessorContext
 from jetfast.errors import JobCancelledError, JobFailedError, RestartableError
+from jetfast.testing import CRASH, EMPTY, scripted
 
 PATIENCE_S = 60.0
 
@@ -276,3 +276,13 @@ def test_a_partition_that_falls_silent_does_not_hold_back_windows() -> None:
     with pytest.raises(JobCancelledError):
         job.wait()
     assert job.collected()["rows"].to_pylist() == [2, 1, 1]
+
+
+@pytest.mark.parametrize(("members", "workers"), [(1, 3), (2, 2)])
+def test_a_live_source_with_fewer_partitions_than_processors_ends_when_its_partitions_do(
+    members: int, workers: int
+) -> None:
+    pipeline = jf.Pipeline("few")
+    pipeline.read(scripted([pa.table({"n": [1, 2]}), EMPTY, pa.table({"n": [3]})]), name="rows").collect()
+    job = jf.LocalCluster(members=members, workers=workers).submit(pipeline, progress=False)
+    assert sorted(job.to_arrow()["n"].to_pylist()) == [1, 2, 3]

@@ -11,9 +11,8 @@ from polars.testing import assert_frame_equal
 
 import jetfast as jf
 from jetfast.connectors.memory import EMPTY, MemorySource
-from jetfast.core.processor import ProcessorContext
-from jetfast.core.source import PartitionReader, Position, Rows
 from jetfast.core.windows import AnyWindow
+from jetfast.testing import scripted
 from tests.clusters import windows_reference
 from tests.clusters.windows_reference import SCHEMA, as_sorted
 
@@ -60,29 +59,6 @@ def make_rows(case: Case) -> dict[str, pa.Table]:
     return {f"p{number}": table.filter(pa.array(partition == number)) for number in range(case.partitions)}
 
 
-class EndingSource(MemorySource):
-    """Rows from memory that come like those of an endless system: partitions turn idle when it has nothing. It ends."""
-
-    def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> "EndingReader":
-        return EndingReader(super().open_reader(partition, position, context), len(self.scripts[partition]))
-
-
-class EndingReader:
-    """Says nothing at present where the script does, and ends where the script ends."""
-
-    def __init__(self, reader: Any, items: int) -> None:
-        self.reader: PartitionReader = reader
-        self.items = items
-
-    def read(self) -> Rows | None:
-        if self.reader.item >= self.items:  # type: ignore[attr-defined]
-            return None
-        return self.reader.read()
-
-    def close(self) -> None:
-        self.reader.close()
-
-
 def source(case: Case, batch_rows: int) -> MemorySource:
     """The rows of a case as a source; with `with_empty_answers` one whose partitions turn idle now and then."""
     tables = make_rows(case)
@@ -98,10 +74,9 @@ def source(case: Case, batch_rows: int) -> MemorySource:
             script += [table.slice(start, length), *[EMPTY] * int(random.integers(0, 4))]
             start += length
         scripts[name] = script
-    # A processor that reads no partition of an endless source waits for new ones for ever: give each a short one.
-    scripts |= {f"empty{number}": [] for number in range(10)}
-    made = jf.memory(partitions=scripts, schema=SCHEMA, batch_rows=batch_rows, unbounded=True)
-    return EndingSource(made.name, made.schema, made.scripts, made.bounded, made.batch_rows, made.identity)
+    made = scripted(scripts, schema=SCHEMA)
+    made.batch_rows = batch_rows
+    return made
 
 
 @dataclass
