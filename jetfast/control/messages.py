@@ -165,6 +165,9 @@ class Prepare(Message, frozen=True):
     """The snapshot to start from; None: from the beginning."""
     parallelism_max: Count = 0
     """The largest number of processors that a vertex of this job ever had."""
+    settle_only: bool = False
+    """Restore, commit the transactions that the snapshot names, roll back all others of the job, and be Finished: nothing
+    is read, nothing leaves a processor. `restore` None: roll back all. After the end of a job, however it came."""
 
 
 class Start(Message, frozen=True):

@@ -106,6 +106,8 @@ class ExecutionRecord(Struct, frozen=True, forbid_unknown_fields=True):
     """The largest number of members that the job's cluster ever had."""
     completed: bool = False
     """The snapshot is that of the end: there is nothing to run, only to commit."""
+    settled: bool = False
+    """That is done, too: the job is over, there is nothing left to do."""
 
 
 class VersionedRecord(NamedTuple):
