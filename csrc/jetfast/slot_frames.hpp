@@ -198,16 +198,22 @@ class SlotFrames : public KeyedResults {
     keys_.find_or_insert(batch.keys.data(), nullptr, count, slots_.data());
     for (uint64_t number = 0; number <= last; ++number)
       if (frames[number]) cover(*frames[number]);
-    uint8_t* states[kFewFrames] = {};
-    const auto add = [&](size_t field, const void* values) {
+    const uint32_t* numbers = last > 0 ? frame_numbers_.data() : nullptr;
+    uint8_t *row_counts[kFewFrames] = {}, *states[kFewFrames] = {};
+    const auto find_states = [&](size_t field, uint8_t** found) {
       for (uint64_t number = 0; number <= last; ++number)
-        if (frames[number]) states[number] = frames[number]->state(field);
-      if (last == 0) accumulate_values(fields_[field], states[0], slots_.data(), nullptr, count, values, false);
-      else accumulate_in_frames(fields_[field], states, frame_numbers_.data(), slots_.data(), count, values);
+        if (frames[number]) found[number] = frames[number]->state(field);
     };
-    add(0, nullptr);
-    for (size_t field = 1; field < fields_.size(); ++field)
-      if (fields_[field].kind != FieldKind::nulls) add(field, widened_[static_cast<size_t>(fields_[field].column)].values);
+    find_states(0, row_counts);
+    bool counted = false;  // the first pass over values also counts the rows
+    for (size_t field = 1; field < fields_.size(); ++field) {
+      if (fields_[field].kind == FieldKind::nulls) continue;
+      find_states(field, states);
+      accumulate_in_frames(fields_[field], counted ? nullptr : row_counts, states, numbers, slots_.data(), count,
+                           widened_[static_cast<size_t>(fields_[field].column)].values);
+      counted = true;
+    }
+    if (!counted) accumulate_in_frames(fields_[0], nullptr, row_counts, numbers, slots_.data(), count, nullptr);
     for (uint64_t number = 0; number <= last; ++number)
       if (frames[number]) note_rows(*frames[number], count);
     return true;
