@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from jetfast import errors
 
 if TYPE_CHECKING:
-    from jetfast.api import watermarks
+    from jetfast.api import snapshots, watermarks
     from jetfast.api.expressions import Expression, coalesce, col, lit, when
     from jetfast.api.pipeline import Pipeline
     from jetfast.api.stage import Stage
@@ -96,13 +96,13 @@ __all__ = [  # noqa: RUF022  # by meaning
     "variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop",
     "tumbling", "sliding", "session", "watermarks",
     "files", "memory", "generator", "console", "collect",
-    "LocalCluster", "Job", "JobStatus", "Guarantee", "errors", "assign_partitions", "__version__",
+    "LocalCluster", "Job", "JobStatus", "Guarantee", "snapshots", "errors", "assign_partitions", "__version__",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name == "watermarks":
-        value: Any = import_module("jetfast.api.watermarks")
+    if name in ("snapshots", "watermarks"):
+        value: Any = import_module(f"jetfast.api.{name}")
     elif name in ("spark", "testing"):
         value = import_module(f"jetfast.{name}")
     elif name in _MODULE_OF:

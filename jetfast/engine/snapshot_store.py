@@ -117,6 +117,10 @@ class VersionedRecord(NamedTuple):
     version: int
 
 
+class StoreUnavailable(RestartableError):
+    """The store cannot be reached, or is full: nothing was changed, or it does not matter whether it was."""
+
+
 class RecordConflict(RestartableError):
     """Somebody else has replaced the execution record: this coordinator is an old one, and must stop."""
 
@@ -132,7 +136,7 @@ class SnapshotDamaged(JetfastError):
 class SnapshotStore(Protocol):
     """Where snapshots are kept. Picklable if members live in other processes; safe for any number of threads.
 
-    Errors of all methods: RestartableError if the store cannot be reached at present.
+    Errors of all methods: StoreUnavailable.
     """
 
     @property

@@ -1,0 +1,210 @@
+"""Snapshots as files, in whatever keeps named bytes: a directory, an object store.
+
+    JOB/records/NUMBER                      execution records; the greatest number counts
+    JOB/areas/EXECUTION-SNAPSHOT/VERTEX/FILE
+    JOB/areas/EXECUTION-SNAPSHOT.validation
+
+The compare-and-set of the execution record is the exclusive creation of the file with the next number: of two who try,
+one finds it there. Old records are deleted in the end, so an old coordinator may find "its" number free again: whoever
+has created a record looks whether a greater one exists, and has lost if so. What it created never counted.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+from urllib.parse import quote, unquote
+
+from jetfast.engine.snapshot_files import (
+    decode_execution_file,
+    decode_state_file,
+    decode_validation_file,
+    encode_record_file,
+    encode_state_file,
+)
+from jetfast.engine.snapshot_store import (
+    ExecutionRecord,
+    OutcomeUnknown,
+    RecordConflict,
+    SnapshotArea,
+    SnapshotDamaged,
+    StateEntry,
+    StateTotals,
+    StoreUnavailable,
+    ValidationRecord,
+    VersionedRecord,
+    totals_of,
+)
+from jetfast.errors import JobDefinitionError
+from jetfast.types import PARTITION_COUNT
+
+_RECORDS_KEPT = 2
+_VALIDATION = ".validation"
+_NAME_BYTES_MAX = 200
+_EMPTY = "%"
+_AREA = re.compile(r"(\d+)-(\d+)")
+
+
+class Blobs(Protocol):
+    """Port: named bytes. Names are paths with "/"; safe for any number of threads.
+
+    Errors of all methods: StoreUnavailable.
+    """
+
+    @property
+    def name(self) -> str:
+        """For messages, such as "directory /var/lib/jobs"."""
+
+    @property
+    def survives(self) -> str:
+        """What it outlives, for people."""
+
+    def check(self) -> None:
+        """Raise JobDefinitionError if bytes cannot be kept here or exclusive creation does not work."""
+
+    def put(self, name: str, pieces: Sequence[bytes]) -> None:
+        """Keep bytes durably under a name: all of them, or nothing. Replaces what was there."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """As `put`, but only if there is nothing under that name; False: there is.
+
+        Raises OutcomeUnknown if it cannot be told whether the bytes were kept.
+        """
+
+    def get(self, name: str) -> bytes | None:
+        """Return the bytes, None if there are none."""
+
+    def list(self, folder: str) -> list[str]:
+        """Return all names below "folder/", however deep, sorted."""
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Forget these; those that are not there do not matter."""
+
+
+class BlobSnapshotStore:
+    """A SnapshotStore in Blobs. Picklable if they are."""
+
+    shared = True
+
+    def __init__(self, blobs: Blobs) -> None:
+        self.blobs = blobs
+
+    @property
+    def name(self) -> str:
+        return self.blobs.name
+
+    @property
+    def survives(self) -> str:
+        return self.blobs.survives
+
+    def check(self) -> None:
+        self.blobs.check()
+
+    def read_record(self, job: str) -> VersionedRecord | None:
+        # Between the look at the list and the reading the record may be replaced, and deleted as an old one.
+        while names := self.blobs.list(_records(job)):
+            data = self.blobs.get(names[-1])
+            if data is not None:
+                try:
+                    return VersionedRecord(decode_execution_file(data), _version(names[-1]))
+                except SnapshotDamaged as error:
+                    raise SnapshotDamaged(f"{self.name}: {names[-1]}: {error}") from error
+        return None
+
+    def replace_record(self, record: ExecutionRecord, version: int) -> int:
+        job = record.job
+        name = f"{_records(job)}/{version + 1:020d}"
+        data = encode_record_file(record)
+        created = self.blobs.create(name, data)
+        try:
+            # A request that was sent again meets what it has made itself; no two coordinators write the same record.
+            created = created or self.blobs.get(name) == data
+            names = self.blobs.list(_records(job))
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(f"{self.name}: it is not known whether {name} counts: {error}") from error
+        latest = max(map(_version, names), default=version + 1)
+        if not created or latest > version + 1:
+            raise RecordConflict(
+                f"the execution record of job {job!r} in {self.name} has version {latest}, not {version}: "
+                "another coordinator has replaced it"
+            )
+        with contextlib.suppress(StoreUnavailable):  # the decision stands; the next one deletes them
+            self.blobs.delete(names[:-_RECORDS_KEPT])
+        return version + 1
+
+    def write_file(
+        self,
+        job: str,
+        area: SnapshotArea,
+        vertex: str,
+        file: str,
+        entries: Sequence[StateEntry],
+        partition_count: int = PARTITION_COUNT,
+    ) -> StateTotals:
+        name = f"{_area(job, area)}/{escaped(vertex)}/{escaped(file)}"
+        self.blobs.put(name, encode_state_file(vertex, entries, partition_count))
+        return totals_of(vertex, entries)
+
+    def read_files(self, job: str, area: SnapshotArea, vertex: str) -> Iterator[StateEntry]:
+        for name in self.blobs.list(f"{_area(job, area)}/{escaped(vertex)}"):
+            data = self.blobs.get(name)
+            if data is None:
+                raise SnapshotDamaged(f"{self.name}: {name} was deleted while snapshot {area} was read")
+            try:
+                yield from decode_state_file(vertex, data)
+            except SnapshotDamaged as error:
+                raise SnapshotDamaged(f"{self.name}: {name}: {error}") from error
+
+    def write_validation(self, job: str, record: ValidationRecord) -> None:
+        self.blobs.put(_area(job, record.area) + _VALIDATION, [encode_record_file(record)])
+
+    def read_validation(self, job: str, area: SnapshotArea) -> ValidationRecord:
+        name = _area(job, area) + _VALIDATION
+        data = self.blobs.get(name)
+        if data is None:
+            raise SnapshotDamaged(f"{self.name}: {name} is missing: snapshot {area} of job {job!r} is not whole")
+        try:
+            return decode_validation_file(data)
+        except SnapshotDamaged as error:
+            raise SnapshotDamaged(f"{self.name}: {name}: {error}") from error
+
+    def list_areas(self, job: str) -> list[SnapshotArea]:
+        folder = f"{escaped(job)}/areas"
+        parts = {name[len(folder) + 1 :].split("/")[0].removesuffix(_VALIDATION) for name in self.blobs.list(folder)}
+        matches = filter(None, map(_AREA.fullmatch, parts))
+        return sorted(SnapshotArea(int(match[1]), int(match[2])) for match in matches)
+
+    def delete_area(self, job: str, area: SnapshotArea) -> None:
+        # The validation record last: an area without one would look as if something had been lost from it.
+        self.blobs.delete(self.blobs.list(_area(job, area)))
+        self.blobs.delete([_area(job, area) + _VALIDATION])
+
+    def __repr__(self) -> str:
+        return f"BlobSnapshotStore({self.blobs!r})"
+
+
+def escaped(name: str) -> str:
+    """Return a name as one part of a path; every name gives another one."""
+    part = quote(name, safe=" ()[],=+@:").replace(".", "%2E") or _EMPTY
+    if len(part) > _NAME_BYTES_MAX:
+        raise JobDefinitionError(
+            f"the name {name[:40]!r}... is too long for a file's name: {len(part)} bytes, at most {_NAME_BYTES_MAX}"
+        )
+    return part
+
+
+def unescaped(part: str) -> str:
+    """Return the name that `escaped` was given."""
+    return "" if part == _EMPTY else unquote(part)
+
+
+def _records(job: str) -> str:
+    return f"{escaped(job)}/records"
+
+
+def _area(job: str, area: SnapshotArea) -> str:
+    return f"{escaped(job)}/areas/{area}"
+
+
+def _version(name: str) -> int:
+    return int(name.rpartition("/")[2])

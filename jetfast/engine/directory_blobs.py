@@ -1,0 +1,173 @@
+"""Named bytes in a directory of a file system: fsynced, created exclusively by a hard link."""
+
+import contextlib
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from jetfast.engine.snapshot_store import OutcomeUnknown, StoreUnavailable
+from jetfast.errors import JobDefinitionError
+
+_TEMPORARY = ".writing-"
+
+
+class DirectoryBlobs:
+    """Blobs below a directory, which is made if need be.
+
+    A file is written under a temporary name, fsynced, and gets its name by a rename (`put`) or a hard link (`create`);
+    then its folder is fsynced. A link, unlike a rename, fails where there is a file already, on network file systems
+    too; should its answer be lost there, the number of links tells whether it was made.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+
+    @property
+    def name(self) -> str:
+        return f"directory {self.path}"
+
+    @property
+    def survives(self) -> str:
+        return f"the loss of every process, as long as {self.path} is there"
+
+    def check(self) -> None:
+        probe = f"probe-{uuid.uuid4().hex}"
+        try:
+            works = self.create(probe, b"1") and not self.create(probe, b"2") and self.get(probe) == b"1"
+            self.delete([probe])
+        except (OSError, StoreUnavailable, OutcomeUnknown) as error:
+            raise JobDefinitionError(
+                f"snapshots cannot be kept in {self.name}: {error}; it must be a directory on a file system with hard "
+                "links that this process may write to"
+            ) from error
+        if not works:
+            raise JobDefinitionError(
+                f"snapshots cannot be kept in {self.name}: exclusive creation of files fails there"
+            )
+
+    def put(self, name: str, pieces: Sequence[bytes]) -> None:
+        target = self.path / name
+        try:
+            temporary = self._write(target, pieces)
+            os.replace(temporary, target)
+            _sync_folder(target.parent)
+        except OSError as error:
+            raise StoreUnavailable(f"{self.name}: {name} cannot be written: {error}") from error
+
+    def create(self, name: str, data: bytes) -> bool:
+        target = self.path / name
+        try:
+            temporary = self._write(target, [data])
+        except OSError as error:
+            raise StoreUnavailable(f"{self.name}: {name} cannot be written: {error}") from error
+        try:
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                return os.stat(temporary).st_nlink == 2
+            except OSError as error:
+                if os.stat(temporary).st_nlink != 2:
+                    raise StoreUnavailable(f"{self.name}: {name} cannot be created: {error}") from error
+            _sync_folder(target.parent)
+        except OSError as error:
+            raise OutcomeUnknown(f"{self.name}: it is not known whether {name} was created: {error}") from error
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        return True
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return (self.path / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreUnavailable(f"{self.name}: {name} cannot be read: {error}") from error
+
+    def list(self, folder: str) -> list[str]:
+        found = []
+        try:
+            for parent, _, files in os.walk(self.path / folder, onerror=_raise_unless_missing):
+                within = Path(parent).relative_to(self.path).as_posix()
+                found += [f"{within}/{file}" for file in files if not file.startswith(_TEMPORARY)]
+        except OSError as error:
+            raise StoreUnavailable(f"{self.name}: {folder} cannot be listed: {error}") from error
+        return sorted(found)
+
+    def delete(self, names: Sequence[str]) -> None:
+        folders = set()
+        try:
+            for name in names:
+                target = self.path / name
+                target.unlink(missing_ok=True)
+                folders.add(target.parent)
+        except OSError as error:
+            raise StoreUnavailable(f"{self.name}: {name} cannot be deleted: {error}") from error
+        for folder in sorted(folders, reverse=True):
+            self._remove_empty(folder)
+
+    def __repr__(self) -> str:
+        return f"DirectoryBlobs({str(self.path)!r})"
+
+    def _write(self, target: Path, pieces: Sequence[bytes]) -> Path:
+        """Write pieces durably under a temporary name beside the target."""
+        temporary = target.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
+        while True:
+            try:
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                break
+            except FileNotFoundError:  # the folder is not there (or has just been deleted as an empty one)
+                _make_folders(target.parent)
+        try:
+            with open(descriptor, "wb", buffering=0) as file:
+                for piece in pieces:
+                    view = memoryview(piece)
+                    while len(view):
+                        view = view[file.write(view) :]
+                os.fsync(descriptor)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        return temporary
+
+    def _remove_empty(self, folder: Path) -> None:
+        """Remove a folder and those above it that are empty now; what a writer that died has left there goes, too."""
+        while folder != self.path and self.path in folder.parents:
+            try:
+                names = os.listdir(folder)
+                if any(not name.startswith(_TEMPORARY) for name in names):
+                    return
+                for name in names:
+                    os.unlink(folder / name)
+                os.rmdir(folder)
+            except OSError:  # somebody writes there
+                return
+            folder = folder.parent
+
+
+def _make_folders(folder: Path) -> None:
+    """Make a folder and those above it; the name of each is durable when this returns."""
+    if folder.is_dir():
+        return
+    _make_folders(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make names in a folder durable, where the system offers that."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error

@@ -1,0 +1,123 @@
+"""Named bytes in an object store (S3, Google Cloud Storage, Azure, ...), created exclusively by a conditional put."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jetfast.engine.snapshot_store import OutcomeUnknown, StoreUnavailable
+from jetfast.errors import JobDefinitionError
+
+_MISSING = "snapshots in object stores need obstore: pip install 'jetfast[s3]'"
+
+
+class ObjectStoreBlobs:
+    """Blobs below a URL such as "s3://bucket/prefix".
+
+    Parameters
+    ----------
+    url : of a bucket or container, and what names begin with in it
+    options : as `obstore.store.from_url` takes them ("region", "endpoint", "access_key_id", ...); what is not given
+        comes from the environment, as with the clouds' own tools
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        self.url = url
+        self.options = dict(options or {})
+        self._opened: Any = None
+
+    @property
+    def name(self) -> str:
+        return f"object store {self.url}"
+
+    @property
+    def survives(self) -> str:
+        return f"the loss of every process, as long as {self.url} is there"
+
+    def check(self) -> None:
+        probe = f"probe-{uuid.uuid4().hex}"
+        try:
+            works = self.create(probe, b"1") and not self.create(probe, b"2") and self.get(probe) == b"1"
+            self.delete([probe])
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            raise JobDefinitionError(f"snapshots cannot be kept in {self.name}: {error}") from error
+        if not works:
+            raise JobDefinitionError(
+                f"snapshots cannot be kept exactly once in {self.name}: it does not keep to conditional puts "
+                "(If-None-Match); two coordinators could decide differently"
+            )
+
+    def put(self, name: str, pieces: Sequence[bytes]) -> None:
+        store = self._store()
+        import obstore
+
+        try:
+            obstore.put(store, name, iter(pieces))
+        except Exception as error:
+            raise self._unavailable(f"{name} cannot be written", error) from error
+
+    def create(self, name: str, data: bytes) -> bool:
+        store = self._store()
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            obstore.put(store, name, data, mode="create", use_multipart=False)
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        except Exception as error:
+            raise OutcomeUnknown(f"{self.name}: it is not known whether {name} was created: {error}") from error
+        return True
+
+    def get(self, name: str) -> bytes | None:
+        store = self._store()
+        import obstore
+
+        try:
+            return bytes(obstore.get(store, name).bytes())
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._unavailable(f"{name} cannot be read", error) from error
+
+    def list(self, folder: str) -> list[str]:
+        store = self._store()
+        import obstore
+
+        try:
+            found = [item["path"] for chunk in obstore.list(store, prefix=f"{folder}/") for item in chunk]
+        except Exception as error:
+            raise self._unavailable(f"{folder} cannot be listed", error) from error
+        return sorted(found)
+
+    def delete(self, names: Sequence[str]) -> None:
+        store = self._store()
+        import obstore
+
+        for name in names:
+            try:
+                obstore.delete(store, name)
+            except FileNotFoundError:
+                continue
+            except Exception as error:
+                raise self._unavailable(f"{name} cannot be deleted", error) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}  # each process opens its own
+
+    def __repr__(self) -> str:
+        return f"ObjectStoreBlobs({self.url!r})"
+
+    def _store(self) -> Any:
+        if self._opened is None:
+            try:
+                from obstore.store import from_url
+            except ImportError as error:
+                raise JobDefinitionError(_MISSING) from error
+            try:
+                self._opened = from_url(self.url, **self.options)
+            except Exception as error:
+                raise JobDefinitionError(f"{self.name} cannot be opened: {error}") from error
+        return self._opened
+
+    def _unavailable(self, what: str, error: Exception) -> StoreUnavailable:
+        return StoreUnavailable(f"{self.name}: {what}: {error}")

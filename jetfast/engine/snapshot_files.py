@@ -1,0 +1,156 @@
+"""The bytes of snapshots in files: state, validation record, execution record.
+
+    every file     "JETFAST" 0 | version u16 | kind u16 | partition count u32 | body
+    record         length u32 | CRC-32 of header and MessagePack u32 | MessagePack
+    state          entry* | 0xFFFFFFFF u32 | entry count u32 | bytes of rows u64 | CRC-32 of header and these three u32
+    entry          length of head u32 | head as MessagePack | length of rows u64 | CRC-32 u32 | rows
+
+Integers are little-endian. A file that was torn has no end, or an end that does not fit; one that was altered fails a
+CRC. `docs/exactly_once.md` says what users may rely on; a change of these bytes is a new version.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+
+import msgspec
+
+from jetfast.engine.snapshot_store import (
+    ExecutionRecord,
+    SnapshotDamaged,
+    StateEntry,
+    ValidationRecord,
+    decode_execution_record,
+    decode_validation_record,
+    encode_record,
+    entry_checksum,
+)
+
+MAGIC = b"JETFAST\0"
+VERSION = 1
+_HEADER = struct.Struct("<8sHHI")
+_RECORD = struct.Struct("<II")
+_LENGTH = struct.Struct("<I")
+_ROWS = struct.Struct("<QI")
+_END = struct.Struct("<IIQ")
+_END_MARK = 0xFFFFFFFF
+
+
+class FileKind(IntEnum):
+    """What a file holds."""
+
+    STATE = 1
+    VALIDATION = 2
+    EXECUTION = 3
+
+
+class _EntryHead(msgspec.Struct, frozen=True, array_like=True):
+    processor: int
+    kind: str
+    partitions: tuple[int, ...]
+
+
+_encode_head = msgspec.msgpack.Encoder().encode
+_head_decoder = msgspec.msgpack.Decoder(_EntryHead)
+
+
+def encode_state_file(vertex: str, entries: Sequence[StateEntry], partition_count: int) -> list[bytes]:
+    """Return the pieces of a file, in order: rows are not copied."""
+    header = _HEADER.pack(MAGIC, VERSION, FileKind.STATE, partition_count)
+    pieces = [header]
+    nbytes = 0
+    for entry in entries:
+        head = _encode_head(_EntryHead(entry.processor, entry.kind, entry.partitions))
+        rows = _ROWS.pack(len(entry.rows), entry_checksum(vertex, entry))
+        pieces += (_LENGTH.pack(len(head)), head, rows, entry.rows)
+        nbytes += len(entry.rows)
+    end = _END.pack(_END_MARK, len(entries), nbytes)
+    return [*pieces, end, _LENGTH.pack(zlib.crc32(header + end))]
+
+
+def decode_state_file(vertex: str, data: bytes) -> Iterator[StateEntry]:
+    """Yield the entries of a file. Raises SnapshotDamaged, which says where, for one that is torn or altered."""
+    view = memoryview(data)
+    _check_header(view, FileKind.STATE)
+    offset = _HEADER.size
+    count = nbytes = 0
+    while True:
+        start = offset
+        (head_length,) = _unpack(_LENGTH, view, offset)
+        if head_length == _END_MARK:
+            end = _unpack(_END, view, offset)
+            (checksum,) = _unpack(_LENGTH, view, offset + _END.size)
+            expected = zlib.crc32(view[offset : offset + _END.size], zlib.crc32(view[: _HEADER.size]))
+            if end[1:] != (count, nbytes) or checksum != expected:
+                raise SnapshotDamaged(f"the end, at byte {offset}, does not fit {count} entries of {nbytes} bytes")
+            if offset + _END.size + _LENGTH.size != len(view):
+                raise SnapshotDamaged(f"there are bytes behind the end at byte {offset}")
+            return
+        offset += _LENGTH.size
+        head = _slice(view, offset, head_length)
+        offset += head_length
+        rows_length, checksum = _unpack(_ROWS, view, offset)
+        offset += _ROWS.size
+        rows = bytes(_slice(view, offset, rows_length))
+        offset += rows_length
+        try:
+            decoded = _head_decoder.decode(head)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise SnapshotDamaged(f"the entry at byte {start} cannot be read: {error}") from error
+        entry = StateEntry(decoded.processor, decoded.kind, decoded.partitions, rows)
+        if entry_checksum(vertex, entry) != checksum:
+            raise SnapshotDamaged(f"the entry at byte {start} was altered: its checksum does not fit")
+        count += 1
+        nbytes += rows_length
+        yield entry
+
+
+def encode_record_file(record: ExecutionRecord | ValidationRecord) -> bytes:
+    """Return a whole file."""
+    if isinstance(record, ValidationRecord):
+        header = _HEADER.pack(MAGIC, VERSION, FileKind.VALIDATION, record.partition_count)
+    else:
+        header = _HEADER.pack(MAGIC, VERSION, FileKind.EXECUTION, 0)
+    body = encode_record(record)
+    return header + _RECORD.pack(len(body), zlib.crc32(header + body)) + body
+
+
+def decode_validation_file(data: bytes) -> ValidationRecord:
+    """Read a validation record. Raises SnapshotDamaged."""
+    return decode_validation_record(_record_body(data, FileKind.VALIDATION))
+
+
+def decode_execution_file(data: bytes) -> ExecutionRecord:
+    """Read an execution record. Raises SnapshotDamaged."""
+    return decode_execution_record(_record_body(data, FileKind.EXECUTION))
+
+
+def _record_body(data: bytes, kind: FileKind) -> bytes:
+    view = memoryview(data)
+    _check_header(view, kind)
+    length, checksum = _unpack(_RECORD, view, _HEADER.size)
+    body = bytes(_slice(view, _HEADER.size + _RECORD.size, length))
+    if zlib.crc32(body, zlib.crc32(view[: _HEADER.size])) != checksum:
+        raise SnapshotDamaged("the record was altered: its checksum does not fit")
+    return body
+
+
+def _check_header(view: memoryview, kind: FileKind) -> None:
+    magic, version, found, _ = _HEADER.unpack(_slice(view, 0, _HEADER.size))
+    if magic != MAGIC:
+        raise SnapshotDamaged(f"it is no file of a snapshot: it begins with {magic!r}")
+    if version != VERSION:
+        raise SnapshotDamaged(f"it has format version {version}; this version of jetfast reads {VERSION}")
+    if found != kind:
+        raise SnapshotDamaged(f"it holds kind {found}, expected {kind.value} ({kind.name.lower()})")
+
+
+def _unpack(layout: struct.Struct, view: memoryview, offset: int) -> tuple[int, ...]:
+    return layout.unpack(_slice(view, offset, layout.size))
+
+
+def _slice(view: memoryview, offset: int, length: int) -> memoryview:
+    if offset + length > len(view):
+        raise SnapshotDamaged(f"it ends after {len(view)} bytes, in the middle of what begins at byte {offset}")
+    return view[offset : offset + length]

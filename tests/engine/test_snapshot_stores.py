@@ -1,0 +1,353 @@
+"""What every snapshot store promises, and what each kind does when files are torn, altered or missing."""
+
+import os
+import pickle
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetfast.api import snapshots
+from jetfast.engine import directory_blobs
+from jetfast.engine.blob_snapshot_store import BlobSnapshotStore, escaped, unescaped
+from jetfast.engine.directory_blobs import DirectoryBlobs
+from jetfast.engine.snapshot_files import encode_record_file, encode_state_file
+from jetfast.engine.snapshot_store import (
+    ExecutionRecord,
+    OutcomeUnknown,
+    RecordConflict,
+    SnapshotArea,
+    SnapshotDamaged,
+    SnapshotStore,
+    StateEntry,
+    StateTotals,
+    StoreUnavailable,
+    ValidationRecord,
+    VersionedRecord,
+    check_totals,
+)
+from jetfast.errors import JobDefinitionError
+
+AREA = SnapshotArea(7, 1)
+ENTRIES = [StateEntry(0, "windows", (3, 5), b"rows of 3 and 5"), StateEntry(0, "bounds", (-1,), b"")]
+MAKERS: dict[str, Callable[[Path], SnapshotStore]] = {
+    "memory": lambda path: snapshots.memory(),
+    "directory": lambda path: snapshots.directory(path / "store"),
+    "object store": lambda path: snapshots.object_store("memory:///"),
+}
+
+
+@pytest.fixture(params=MAKERS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> SnapshotStore:
+    made = MAKERS[request.param](tmp_path)
+    made.check()
+    return made
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> SnapshotStore:
+    return snapshots.directory(tmp_path)
+
+
+def record(execution_id: int, snapshot_id: int | None = None, job: str = "job") -> ExecutionRecord:
+    area = None if snapshot_id is None else SnapshotArea(execution_id, snapshot_id)
+    return ExecutionRecord(job=job, job_id="id", execution_id=execution_id, snapshot=area)
+
+
+def save(store: SnapshotStore, area: SnapshotArea = AREA) -> ValidationRecord:
+    saved = store.write_file("job", area, "sum", "0", ENTRIES)
+    saved += store.write_file("job", area, "sum", "1", [StateEntry(1, "windows", (4,), b"rows of 4")])
+    validation = ValidationRecord(area, {"sum": saved}, 271, {"sum": 2})
+    store.write_validation("job", validation)
+    return validation
+
+
+def test_a_record_is_replaced_only_by_who_has_seen_the_last_one(store: SnapshotStore) -> None:
+    assert store.read_record("job") is None
+    first = store.replace_record(record(1), 0)
+    second = store.replace_record(record(1, 1), first)
+    assert store.read_record("job") == VersionedRecord(record(1, 1), second)
+    for stale in (0, first):
+        with pytest.raises(RecordConflict, match="another coordinator"):
+            store.replace_record(record(9), stale)
+    assert store.read_record("job") == VersionedRecord(record(1, 1), second)
+    assert store.read_record("other") is None
+
+
+def test_of_many_who_replace_a_record_at_once_one_succeeds(store: SnapshotStore) -> None:
+    version = store.replace_record(record(1), 0)
+    succeeded: list[int] = []
+    start = threading.Barrier(8)
+
+    def replace(execution_id: int) -> None:
+        start.wait()
+        try:
+            store.replace_record(record(execution_id), version)
+        except RecordConflict:
+            return
+        succeeded.append(execution_id)
+
+    threads = [threading.Thread(target=replace, args=(number,)) for number in range(2, 10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = store.read_record("job")
+    assert found is not None
+    assert succeeded == [found.record.execution_id]
+
+
+def test_an_old_coordinator_does_not_win_when_old_records_have_been_deleted(store: SnapshotStore) -> None:
+    version = first = store.replace_record(record(1), 0)
+    for snapshot_id in range(1, 6):
+        version = store.replace_record(record(2, snapshot_id), version)
+    with pytest.raises(RecordConflict):
+        store.replace_record(record(1, 1), first)
+    assert store.read_record("job") == VersionedRecord(record(2, 5), version)
+
+
+def test_what_was_saved_is_read_again_and_fits_its_totals(store: SnapshotStore) -> None:
+    validation = save(store)
+    entries = [*ENTRIES, StateEntry(1, "windows", (4,), b"rows of 4")]
+    assert sorted(store.read_files("job", AREA, "sum")) == sorted(entries)
+    assert list(store.read_files("job", AREA, "other")) == []
+    assert validation.vertices["sum"].entries == 3
+    assert validation.vertices["sum"].nbytes == 24
+    assert check_totals(store, "job", AREA) == validation
+
+
+def test_a_file_written_again_replaces_the_first(store: SnapshotStore) -> None:
+    store.write_file("job", AREA, "sum", "0", [StateEntry(0, "windows", (3,), b"from a round that failed")])
+    validation = save(store)
+    assert check_totals(store, "job", AREA) == validation
+
+
+def test_state_that_is_missing_or_of_another_step_is_named(store: SnapshotStore) -> None:
+    with pytest.raises(SnapshotDamaged, match="7-1"):
+        check_totals(store, "job", AREA)
+    validation = save(store)
+    store.write_file("job", AREA, "sum", "1", [])
+    with pytest.raises(SnapshotDamaged, match=r"7-1.*'sum' has 2 entries.*but 3 entries"):
+        check_totals(store, "job", AREA)
+    store.write_file("job", AREA, "sum", "1", [StateEntry(1, "windows", (4,), b"rows of 5")])
+    with pytest.raises(SnapshotDamaged, match="checksum"):
+        check_totals(store, "job", AREA)
+    store.write_file("job", AREA, "sum", "1", [StateEntry(1, "windows", (4,), b"rows of 4")])
+    assert check_totals(store, "job", AREA) == validation
+
+
+def test_areas_are_listed_and_deleted(store: SnapshotStore) -> None:
+    later, other = SnapshotArea(7, 12), SnapshotArea(10, 1)
+    for area in (other, later, AREA):
+        save(store, area)
+    assert store.list_areas("job") == [AREA, later, other]
+    store.delete_area("job", later)
+    store.delete_area("job", later)
+    assert store.list_areas("job") == [AREA, other]
+    assert check_totals(store, "job", AREA).area == AREA
+    assert store.list_areas("another job") == []
+
+
+def test_jobs_and_steps_of_any_name_have_places_of_their_own(store: SnapshotStore) -> None:
+    names = ["", ".", "..", "a/b", "a b", "a%2Fb", "ä", "A", "a.validation", "\0", "%"]
+    for index, name in enumerate(names):
+        store.write_file(name, AREA, name, name, [StateEntry(index, "k", (0,), name.encode())])
+        store.replace_record(record(index + 1, job=name), 0)
+    for index, name in enumerate(names):
+        assert [entry.processor for entry in store.read_files(name, AREA, name)] == [index]
+        found = store.read_record(name)
+        assert found is not None
+        assert found.record.job == name
+
+
+@given(st.text(max_size=20))
+def test_escaping_can_be_undone(name: str) -> None:
+    assert unescaped(escaped(name)) == name
+    assert "/" not in escaped(name)
+
+
+def test_a_name_too_long_for_a_file_is_an_error_that_says_so() -> None:
+    with pytest.raises(JobDefinitionError, match="too long"):
+        escaped("x" * 300)
+
+
+def test_what_is_in_a_directory_is_found_by_another_process(directory: SnapshotStore) -> None:
+    validation = save(directory)
+    directory.replace_record(record(7, 1), 0)
+    copy = pickle.loads(pickle.dumps(directory))
+    assert check_totals(copy, "job", AREA) == validation
+    assert copy.read_record("job") == directory.read_record("job")
+
+
+def files_of(path: Path, kind: str) -> list[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file() and kind in file.as_posix())
+
+
+def test_a_file_torn_or_altered_at_any_byte_is_detected_and_named(tmp_path: Path, directory: SnapshotStore) -> None:
+    save(directory)
+    directory.replace_record(record(7, 1), 0)
+    reads: list[tuple[str, Callable[[], object]]] = [
+        ("/sum/", lambda: check_totals(directory, "job", AREA)),
+        (".validation", lambda: directory.read_validation("job", AREA)),
+        ("/records/", lambda: directory.read_record("job")),
+    ]
+    for kind, read in reads:
+        for file in files_of(tmp_path, kind):
+            whole = file.read_bytes()
+            damaged = [whole[:end] for end in range(len(whole))]
+            damaged += [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
+            for data in [*damaged, whole + b"\0" if kind == "/sum/" else b""]:
+                file.write_bytes(data)
+                with pytest.raises(SnapshotDamaged, match=file.name):
+                    read()
+            file.write_bytes(whole)
+        read()
+
+
+def test_a_record_that_vanishes_while_it_is_read_is_looked_up_again(tmp_path: Path) -> None:
+    class Replacing(DirectoryBlobs):
+        def get(self, name: str) -> bytes | None:
+            if name.endswith("1"):
+                os.replace(tmp_path / name, tmp_path / f"{name[:-1]}2")
+            return super().get(name)
+
+    store = BlobSnapshotStore(Replacing(tmp_path))
+    store.replace_record(record(1), 0)
+    assert store.read_record("job") == VersionedRecord(record(1), 2)
+
+
+class Failing(DirectoryBlobs):
+    """The calls named in `fails` raise; `create` has created the file before."""
+
+    fails: Sequence[str] = ()
+
+    def create(self, name: str, data: bytes) -> bool:
+        created = super().create(name, data)
+        if "create" in self.fails:
+            raise OutcomeUnknown("no answer")
+        return created
+
+    def list(self, folder: str) -> list[str]:
+        if "list" in self.fails:
+            raise StoreUnavailable("no answer")
+        return super().list(folder)
+
+    def delete(self, names: Sequence[str]) -> None:
+        if "delete" in self.fails:
+            raise StoreUnavailable("no answer")
+        super().delete(names)
+
+
+@pytest.mark.parametrize("fails", ["create", "list"])
+def test_a_decision_without_an_answer_is_unknown_and_what_is_read_later_is_the_truth(
+    tmp_path: Path, fails: str
+) -> None:
+    blobs = Failing(tmp_path)
+    store = BlobSnapshotStore(blobs)
+    blobs.fails = (fails,)
+    with pytest.raises(OutcomeUnknown):
+        store.replace_record(record(1), 0)
+    blobs.fails = ()
+    assert store.read_record("job") == VersionedRecord(record(1), 1)
+
+
+def test_a_request_sent_twice_is_no_conflict(tmp_path: Path) -> None:
+    class Repeating(DirectoryBlobs):
+        def create(self, name: str, data: bytes) -> bool:
+            super().create(name, data)
+            return super().create(name, data)
+
+    assert BlobSnapshotStore(Repeating(tmp_path)).replace_record(record(1), 0) == 1
+
+
+def test_a_decision_stands_when_old_records_cannot_be_deleted(tmp_path: Path) -> None:
+    blobs = Failing(tmp_path)
+    blobs.fails = ("delete",)
+    store = BlobSnapshotStore(blobs)
+    version = 0
+    for snapshot_id in range(1, 5):
+        version = store.replace_record(record(1, snapshot_id), version)
+    assert store.read_record("job") == VersionedRecord(record(1, 4), 4)
+
+
+def test_everything_is_synced_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    for name in ("fsync", "replace", "link"):
+        original = getattr(os, name)
+
+        def call(*arguments: object, name: str = name, original: Callable[..., object] = original) -> object:
+            calls.append(name)
+            return original(*arguments)
+
+        monkeypatch.setattr(directory_blobs.os, name, call)
+    blobs = DirectoryBlobs(tmp_path)
+    blobs.put("file", [b"1"])
+    assert blobs.create("other", b"1")
+    assert calls == ["fsync", "replace", "fsync", "fsync", "link", "fsync"]
+
+
+def test_what_a_dead_writer_left_is_not_listed_and_goes_with_its_area(tmp_path: Path, directory: SnapshotStore) -> None:
+    save(directory)
+    left = tmp_path / "job/areas/7-1/sum/.writing-1"
+    left.write_bytes(b"half")
+    assert len(list(directory.read_files("job", AREA, "sum"))) == 3
+    directory.delete_area("job", AREA)
+    assert files_of(tmp_path, "areas") == []
+
+
+def test_a_directory_that_cannot_be_written_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(JobDefinitionError, match="cannot be kept in directory"):
+        snapshots.directory(tmp_path / "file" / "below").check()
+    store = snapshots.directory(tmp_path / "file" / "below")
+    with pytest.raises(StoreUnavailable):
+        store.write_file("job", AREA, "sum", "0", ENTRIES)
+
+
+def test_an_object_store_that_ignores_conditions_is_refused() -> None:
+    store = snapshots.object_store("memory:///")
+    assert isinstance(store, BlobSnapshotStore)
+    blobs = store.blobs
+
+    def create(name: str, data: bytes) -> bool:
+        blobs.put(name, [data])
+        return True
+
+    blobs.create = create  # type: ignore[method-assign]
+    with pytest.raises(JobDefinitionError, match="conditional puts"):
+        store.check()
+
+
+def test_bad_places_are_errors_that_name_the_right_call() -> None:
+    with pytest.raises(TypeError, match="object_store"):
+        snapshots.directory("s3://bucket")
+    with pytest.raises(TypeError, match="s3://bucket/prefix"):
+        snapshots.object_store("/tmp")
+
+
+def test_the_bytes_of_files_do_not_change_by_accident() -> None:
+    state = b"".join(encode_state_file("sum", ENTRIES, 271))
+    assert state.hex() == GOLDEN_STATE
+    validation = encode_record_file(ValidationRecord(AREA, {"sum": StateTotals(1, 2, 3)}, 271, {"sum": 2}))
+    assert validation.hex() == GOLDEN_VALIDATION
+    assert encode_record_file(record(7, 1)).hex() == GOLDEN_EXECUTION
+
+
+GOLDEN_STATE = (
+    "4a45544641535400010001000f0100000d0000009300a777696e646f77739203050f00000000000000811e0d80726f777320"
+    "6f66203320616e6420350b0000009300a6626f756e647391ff0000000000000000128db439ffffffff020000000f00000000"
+    "00000066f81a8f"
+)
+GOLDEN_VALIDATION = (
+    "4a45544641535400010002000f0100007100000081eb65ed84a46172656182ac657865637574696f6e5f696407ab736e6170"
+    "73686f745f696401a8766572746963657381a373756d83a7656e747269657301a66e627974657302a8636865636b73756d03"
+    "af706172746974696f6e5f636f756e74cd010fab706172616c6c656c69736d81a373756d02"
+)
+GOLDEN_EXECUTION = (
+    "4a4554464153540001000300000000006f000000e29f9b2087a36a6f62a36a6f62a66a6f625f6964a26964ac657865637574"
+    "696f6e5f696407a8736e617073686f7482ac657865637574696f6e5f696407ab736e617073686f745f696401af706172616c"
+    "6c656c69736d5f6d617800ab6d656d626572735f6d617800a9636f6d706c65746564c2"
+)
