@@ -25,6 +25,7 @@ from jetfast.api.steps import (
     REJECTED_PORT,
     MapBatchesStep,
     Output,
+    ProcessingTimeStep,
     SinkStep,
     SourceStep,
     Step,
@@ -92,6 +93,8 @@ class Planner:
                     self.feeds[Output(step)] = [self.add_chain(self.chain_up_to(step))]
             elif isinstance(step, MapBatchesStep):
                 self.plan_map_batches(step)
+            elif isinstance(step, ProcessingTimeStep):
+                self.plan_processing_time(step)
             elif isinstance(step, UnionStep):
                 self.plan_union(step)
             elif isinstance(step, WindowStep):
@@ -128,8 +131,8 @@ class Planner:
         rejected = Output(step, REJECTED_PORT)
         self.feeds[rejected] = [Feed(step.name, REJECTED_PORT, rejected.schema)]
 
-    def frames_downstream(self, source: SourceStep) -> list[tuple[int, int]]:
-        """(slide_us, offset_us) of the windows that rows of a source come to; of sessions their watermark step."""
+    def frames_downstream(self, source: Step) -> list[tuple[int, int]]:
+        """(slide_us, offset_us) of the windows that rows of a step come to; of sessions their watermark step."""
         frames: list[tuple[int, int]] = []
         reached: set[int] = set()
         waiting: list[Step] = [source]
@@ -204,6 +207,16 @@ class Planner:
         schema = step.schemas[MAIN_PORT]
         self.times[step.name] = step.time
         self.add_vertex(step.name, partial(MapBatches, step.function, schema), self.feeds[step.inputs[0]])
+        self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, schema)]
+
+    def plan_processing_time(self, step: ProcessingTimeStep) -> None:
+        from jetfast.processors.processing_time import ProcessingTime
+
+        feeds = self.feeds[step.inputs[0]]
+        throttle = chosen_throttle(self.frames_downstream(step))
+        self.times[step.name] = step.time
+        self.add_vertex(step.name, partial(ProcessingTime, step.column, throttle), feeds)
+        schema = feeds[0].schema.append(step.schemas[MAIN_PORT].field(step.column))
         self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, schema)]
 
     def plan_window(self, step: WindowStep) -> None:
@@ -357,6 +370,8 @@ def needed_columns(steps: Sequence[Step], readers: dict[Output, list[Step]]) -> 
             wanted = needed.setdefault(output, set())
             if isinstance(step, TransformStep):
                 wanted |= step.operation.needed(output.schema, needed.get(Output(step), set()))
+            elif isinstance(step, ProcessingTimeStep):
+                wanted |= needed.get(Output(step), set()) - {step.column}
             elif isinstance(step, WindowStep) and Output(step, LATE_PORT) not in readers:
                 wanted |= window_columns(step, output.schema)
             else:  # a sink, a function of the user, late rows, a union (its inputs must stay equal)

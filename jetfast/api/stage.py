@@ -31,8 +31,10 @@ from jetfast.api.steps import (
     EventTime,
     MapBatchesStep,
     Output,
+    ProcessingTimeStep,
     SinkStep,
     SourceStep,
+    Step,
     TransformStep,
     UnionStep,
     WindowedAggregate,
@@ -242,6 +244,30 @@ class Stage:
         step_name = self.pipeline._name_for(name, f"map_rows({label})", stateful=False)
         return self.map_batches(RowFunction(function, schema), schema=schema, name=step_name)
 
+    def with_processing_time(self, column: str = "processing_time", *, name: str | None = None) -> Stage:
+        """Add a column with the time at which a row comes here, timestamp[us] by the wall clock: windows go by it.
+
+        For rows without event time. A window closes when the clock has passed its end, rows or not, and no row is
+        late; but where a row belongs differs from run to run. It is a step, not a policy of the source, so that what
+        counts may be chosen (behind a `where`, behind slow steps), and silent source partitions hold nothing back.
+        """
+        step_name = self.pipeline._name_for(name, f"with_processing_time({column})", stateful=True)
+        if not isinstance(column, str) or not column:
+            raise JobDefinitionError(f"step {step_name!r}: a column is named by text, got {column!r}")
+        if column in self.schema.names:
+            raise JobDefinitionError(f"step {step_name!r}: there is a column {column!r} already; choose another name")
+        maker = watermark_maker(self._output.step)
+        if maker is not None:
+            raise JobDefinitionError(
+                f"step {step_name!r}: only one step on a path makes watermarks, and {maker!r} makes them already"
+            )
+        schema = self.schema.append(pa.field(column, pa.timestamp("us")))
+        step = ProcessingTimeStep(
+            self.pipeline, step_name, (self._output,), {MAIN_PORT: schema}, time=column, column=column
+        )
+        self.pipeline._add(step)
+        return Stage(Output(step))
+
     def group_by(self, *keys: object) -> GroupedStage:
         """Group rows by keys (names, or named expressions); null is a group of its own. Follow with `.window(...)`."""
         if not keys:
@@ -368,6 +394,13 @@ class Stage:
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)
         return f"<{type(self).__name__} {self._label!r} ({columns})>"
+
+
+def watermark_maker(step: Step) -> str | None:
+    """Name of a step that makes the watermarks which come to `step`; None: none come."""
+    if isinstance(step, ProcessingTimeStep) or (isinstance(step, SourceStep) and step.event_time is not None):
+        return step.name
+    return next(filter(None, (watermark_maker(output.step) for output in step.inputs)), None)
 
 
 def column_after(operation: Operation, column: str) -> str | None:

@@ -123,6 +123,16 @@ class MapBatchesStep(Step):
 
 
 @dataclass(eq=False)
+class ProcessingTimeStep(Step):
+    """The input and a column with the wall clock, which is the event time from here on."""
+
+    column: str = field(kw_only=True)
+
+    def describe(self) -> str:
+        return f"event time {self.column}: the wall clock"
+
+
+@dataclass(eq=False)
 class UnionStep(Step):
     """All rows of all inputs, which have equal schemas."""
 
