@@ -18,6 +18,7 @@ from jetfast.control.failures import describe
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Prepare
 from jetfast.core.dag import Dag
 from jetfast.engine.execution import Execution, wall_clock_us
+from jetfast.engine.execution_listener import ExecutionListener, SnapshotReport
 from jetfast.engine.transport import Transport
 from jetfast.errors import JobCancelledError
 from jetfast.kernels.columns import arena_statistics
@@ -36,11 +37,13 @@ class RunningExecution(Protocol):
     def open(self) -> None:
         """Make processors and channels."""
 
-    def start(self, on_finished: Callable[[BaseException | None], None]) -> None:
-        """Begin; `on_finished` is called once, by some thread, when all is done (None) or has stopped with an error."""
+    def start(self, listener: ExecutionListener) -> None:
+        """Begin; `listener.finished` is called once, by some thread, when all is done (None) or has stopped with an
+        error.
+        """
 
     def cancel(self) -> None:
-        """Stop soon; `on_finished` follows if it was started. May be called at any time, more than once."""
+        """Stop soon; `listener.finished` follows if it was started. May be called at any time, more than once."""
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until no thread of it is left; False: some still are."""
@@ -86,6 +89,7 @@ def make_execution(
         memory_limit=prepare.memory_limit_bytes,
         deliver=deliver,
         partition_count=prepare.partition_count,
+        parallelism_max=prepare.parallelism_max,
     )
 
 
@@ -108,6 +112,31 @@ class _Ended:
     error: BaseException | None
 
 
+_Report = messages.InputTaken | messages.SnapshotSaved | messages.SnapshotEnded
+"""Mailbox item: the engine says how a snapshot round goes, in the words for the coordinator."""
+
+
+@dataclass(frozen=True)
+class _Listener:
+    """Puts what the engine tells of one execution into the mailbox."""
+
+    execution_id: int
+    member: int
+    put: Callable[["_Ended | _Report"], None]
+
+    def finished(self, error: BaseException | None) -> None:
+        self.put(_Ended(self.execution_id, error))
+
+    def input_taken(self) -> None:
+        self.put(messages.InputTaken(execution_id=self.execution_id, member=self.member))
+
+    def snapshot_saved(self, report: SnapshotReport) -> None:
+        self.put(messages.SnapshotSaved(execution_id=self.execution_id, member=self.member, **report._asdict()))
+
+    def snapshot_ended(self, snapshot_id: int) -> None:
+        self.put(messages.SnapshotEnded(execution_id=self.execution_id, member=self.member, snapshot_id=snapshot_id))
+
+
 class MemberAgent:
     """One member. `send` hands a message to the coordinator; it is called from several threads and may block.
 
@@ -128,7 +157,7 @@ class MemberAgent:
         self._load_dag = load_dag
         self._execution_factory = execution_factory
         self._metrics_interval_s = metrics_interval_s
-        self._mailbox: queue.SimpleQueue[CoordinatorMessage | _Ended] = queue.SimpleQueue()
+        self._mailbox: queue.SimpleQueue[CoordinatorMessage | _Ended | _Report] = queue.SimpleQueue()
         self._current: _Current | None = None
         self._last_execution_id = messages.NO_EXECUTION
         self._stopped = False
@@ -154,7 +183,7 @@ class MemberAgent:
         finally:
             self._discard()
 
-    def handle(self, item: "CoordinatorMessage | _Ended") -> None:
+    def handle(self, item: "CoordinatorMessage | _Ended | _Report") -> None:
         """Handle one item of the mailbox; `run` calls it, and tests that want no thread."""
         if isinstance(item, messages.Shutdown):
             self._stopped = True
@@ -169,7 +198,9 @@ class MemberAgent:
             self._cancel(self._current)
         elif isinstance(item, messages.Release):
             self._discard()
-        else:
+        elif isinstance(item, _Report):
+            self._send(item)
+        elif isinstance(item, _Ended):
             self._end(self._current, item.error)
 
     def report_metrics(self) -> None:
@@ -210,8 +241,8 @@ class MemberAgent:
         if current.execution is None or current.started or current.ended:
             return
         current.started = True
-        execution_id = current.prepare.execution_id
-        current.execution.start(lambda error: self._mailbox.put(_Ended(execution_id, error)))
+        prepare = current.prepare
+        current.execution.start(_Listener(prepare.execution_id, prepare.member, self._mailbox.put))
 
     def _cancel(self, current: _Current) -> None:
         if current.ended or current.execution is None:

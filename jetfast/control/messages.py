@@ -23,13 +23,13 @@ says InputTaken and stays, until a FINAL snapshot has succeeded: then it says Fi
 snapshot has succeeded, after which nothing is read.
 """
 
-from enum import Enum
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
 from jetfast.core.guarantee import Guarantee
+from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.snapshot_store import SnapshotArea, StateTotals
 from jetfast.errors import ProtocolError
 from jetfast.types import PARTITION_COUNT
@@ -107,14 +107,6 @@ class Delivered(Message, frozen=True):
     """One Arrow IPC stream."""
 
 
-class SnapshotKind(Enum):
-    """What follows a snapshot that has succeeded."""
-
-    REGULAR = "regular"  # the job goes on
-    TERMINAL = "terminal"  # nothing is read any more: the execution ends, the job is restarted, suspended, ...
-    FINAL = "final"  # all input has been taken in: the execution ends, the job is completed
-
-
 class InputTaken(Message, frozen=True):
     """All processors of this member have taken in all their input. Sent once; only with a guarantee."""
 
@@ -166,8 +158,9 @@ class Prepare(Message, frozen=True):
     parallelism_max: Count = 0
     """The largest number of processors that a vertex of this job ever had."""
     settle_only: bool = False
-    """Restore, commit the transactions that the snapshot names, roll back all others of the job, and be Finished: nothing
-    is read, nothing leaves a processor. `restore` None: roll back all. After the end of a job, however it came."""
+    """Restore, commit the transactions that the snapshot names, roll back all others of the job, and be Finished:
+    nothing is read, nothing leaves a processor. `restore` None: roll back all. After the end of a job, however it came.
+    """
 
 
 class Start(Message, frozen=True):

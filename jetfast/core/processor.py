@@ -4,11 +4,13 @@ A processor is one parallel instance of a vertex. It is called by one thread at 
 
 Output is *pulled*: every method that may give output returns an iterable (a tuple, a list or a generator), and the
 engine takes the next element only when there is room for it downstream. Until the iterable is exhausted nothing else of
-the processor is called: a full outbox is a generator that is not resumed, and no barrier can fall inside a half-emitted
-result.
+the processor is called but `prepare` and `commit`: a full outbox is a generator that is not resumed, and no barrier can
+fall inside a half-emitted result. (Those two must not wait for room downstream: whoever reads there may wait for the
+end of the snapshot. They touch transactions, never rows.)
 
     open -> [restore_snapshot* -> finish_restore] -> ( process | process_watermark | complete_edge | poll
-            | process_barrier -> save_snapshot -> prepare ... commit )* -> complete -> close
+            | process_barrier -> save_snapshot -> prepare ... commit )*
+            -> complete -> (save_snapshot -> prepare ... commit)* -> close
 
 Three shapes were weighed. Jet's (`offer` returns False, the processor must resume where it was) makes every author
 write a state machine by hand. Returning all output at once cannot bound memory. Iterables cost one generator per batch
@@ -41,6 +43,8 @@ class ProcessorContext:
     partitions: tuple[int, ...] | None = None
     """Partitions whose rows this processor gets, by the routing of its partitioned inbound edge; None: of all."""
     guarantee: Guarantee = Guarantee.NONE
+    parallelism_max: int = 0
+    """The largest number of processors that a vertex of this job ever had, in any execution."""
     job: str = "job"
     execution_id: int = 0
     now_us: Callable[[], int] = lambda: 0
@@ -93,11 +97,14 @@ class Processor:
     forwards_watermark : False for a processor that yields watermarks itself: its own, if it receives none; or one that
         it has received, later, because it keeps rows back until then.
     watches_clock : True for one that has something to do when time passes: `process_silence` is called.
+    takes_input : False while it can take in nothing because its transactions wait for `prepare` or `commit`. Looked at
+        before each input, with a guarantee only. Whoever is False must become True in one of those two.
     """
 
     cooperative: bool = True
     forwards_watermark: bool = True
     watches_clock: bool = False
+    takes_input: bool = True
 
     def open(self, context: ProcessorContext) -> None:
         """Called once, on the thread that will call everything else, before any input."""
@@ -138,7 +145,12 @@ class Processor:
         return ()
 
     def save_snapshot(self) -> Iterable[StateBatch]:
-        """Freeze and give the state. Called between two inputs, never inside one; may be called any number of times."""
+        """Freeze and give the state. Called between two inputs, never inside one; may be called any number of times.
+
+        The flow stands still meanwhile; what is given is encoded and stored afterwards, by another thread, so it must
+        not change any more. All batches of one `kind` have one schema. With a guarantee also called after `complete`,
+        once in each round. An error fails the round, not the job.
+        """
         return ()
 
     def restore_snapshot(self, state: StateBatch) -> None:
@@ -146,14 +158,20 @@ class Processor:
         raise NotImplementedError(f"{type(self).__name__} saved no state")
 
     def finish_restore(self) -> None:
-        """All state has been given back."""
+        """All state has been given back. Called once, with a guarantee only, also when there was no snapshot."""
 
     def prepare(self, snapshot_id: int) -> bool:
-        """Phase 1 after the state is saved: prepare transactions. False: not yet, call again (re-entrant)."""
+        """Phase 1 after the state is stored: prepare transactions. False: not yet, call again (re-entrant).
+
+        Input may have come in since `save_snapshot`. Not called if saving or storing failed. An error fails the round.
+        """
         return True
 
     def commit(self, snapshot_id: int, success: bool) -> bool:
-        """Phase 2, idempotent. `success` False: the round failed, keep what was prepared. Returns False: call again."""
+        """Phase 2, idempotent. `success` False: the round failed, keep what was prepared. Returns False: call again.
+
+        Called once in each round, whatever happened in phase 1. An error ends the execution.
+        """
         return True
 
     def close(self, error: BaseException | None) -> None:

@@ -15,6 +15,7 @@ from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import Item
 from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.core.routing import RoutingKind, local_partition_owners, partition_owners
+from jetfast.engine.execution_listener import ExecutionListener
 from jetfast.engine.execution_plan import (
     EdgePlan,
     ExecutionPlan,
@@ -54,7 +55,7 @@ def wall_clock_us() -> int:
 class Execution:
     """Runs the share of one member of a Dag.
 
-        open -> start -> (runs) -> on_finished -> join          or, at any time: cancel -> join
+        open -> start -> (runs) -> listener.finished -> join          or, at any time: cancel -> join
 
     `open` on every member comes before `start` on any: a receiver must be there before somebody sends. Every
     processor that was made is closed exactly once, whatever happens. The transport stays open: whoever made it closes
@@ -72,6 +73,7 @@ class Execution:
         number of batches is bounded
     deliver : takes rows for the process that submitted the job (`ProcessorContext.deliver`)
     partition_count : number of key partitions
+    parallelism_max : the largest number of processors that a vertex of this job ever had (ProcessorContext)
     check_times : check on every output that no step makes a row late; None: if JETFAST_DEBUG=1 is set
     """
 
@@ -90,6 +92,7 @@ class Execution:
         memory_limit: int | None = None,
         deliver: Callable[[str, pa.RecordBatch], None] | None = None,
         partition_count: int = PARTITION_COUNT,
+        parallelism_max: int = 0,
         check_times: bool | None = None,
     ) -> None:
         self.dag = dag
@@ -107,6 +110,7 @@ class Execution:
         """Capacity of channels between members, by edge."""
         self.deliver = deliver
         self.partition_count = partition_count
+        self.parallelism_max = parallelism_max
         self.check_times = is_debug() if check_times is None else check_times
         self.retaining: set[str] = set()
         """Vertices that go by `Dag.max_watermark_retention_us`."""
@@ -117,7 +121,7 @@ class Execution:
         self.workers: list[Worker] = []
         self.error: BaseException | None = None
         """Why the execution ends early; None while it runs and after a regular end."""
-        self.on_finished: Callable[[BaseException | None], None] | None = None
+        self.listener: ExecutionListener | None = None
         self.state = "new"  # new -> open -> running -> finished
         self.running_workers = 0
         self.lock = threading.Lock()
@@ -157,21 +161,21 @@ class Execution:
         self._assign(plan)
         self.state = "open"
 
-    def start(self, on_finished: Callable[[BaseException | None], None]) -> None:
+    def start(self, listener: ExecutionListener) -> None:
         """Start the threads.
 
-        `on_finished` is called once, from the thread that ends last, when every processor has been closed: with None
-        if all came to their end, else with the first error (JobCancelledError after `cancel`).
+        `listener.finished` is called once, from the thread that ends last, when every processor has been closed: with
+        None if all came to their end, else with the first error (JobCancelledError after `cancel`).
         """
         with self.lock:
             if self.state != "open":
                 raise ProtocolError(f"execution of job {self.job!r} cannot be started: it is {self.state}")
             self.state = "running"
-            self.on_finished = on_finished
+            self.listener = listener
             self.running_workers = len(self.workers)
         if not self.workers:  # this member has no processor
             self.state = "finished"
-            on_finished(None)
+            listener.finished(None)
         for worker in self.workers:
             try:
                 worker.thread.start()
@@ -224,8 +228,8 @@ class Execution:
             last = self.running_workers == 0
             if last:
                 self.state = "finished"
-        if last and self.on_finished is not None:
-            self.on_finished(self.error)
+        if last and self.listener is not None:
+            self.listener.finished(self.error)
 
     def _context(self, plan: ExecutionPlan, vertex: VertexPlan, index: int) -> ProcessorContext:
         return ProcessorContext(
@@ -237,6 +241,7 @@ class Execution:
             partition_count=self.partition_count,
             partitions=self._partitions(plan, vertex, index),
             guarantee=self.guarantee,
+            parallelism_max=self.parallelism_max,
             job=self.job,
             execution_id=self.execution_id,
             now_us=self.now_us,

@@ -1,7 +1,7 @@
 """The member's agent: what it answers, what it drops, and that nothing is left behind."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,8 @@ from jetfast.control.member_agent import Deliver, MemberAgent, unpickle_dag
 from jetfast.control.messages import MemberMessage, Prepare
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
+from jetfast.engine.execution_listener import ExecutionListener, SnapshotReport
+from jetfast.engine.snapshot_store import StateTotals
 from jetfast.engine.transport import PeerStatistics
 from jetfast.errors import JobCancelledError, JobFailedError, TransportError
 
@@ -25,21 +27,21 @@ class ScriptedExecution:
         self.deliver = deliver
         self.open_error = open_error
         self.calls: list[str] = []
-        self.on_finished: Callable[[BaseException | None], None] | None = None
+        self.listener: ExecutionListener | None = None
 
     def open(self) -> None:
         self.calls.append("open")
         if self.open_error is not None:
             raise self.open_error
 
-    def start(self, on_finished: Callable[[BaseException | None], None]) -> None:
+    def start(self, listener: ExecutionListener) -> None:
         self.calls.append("start")
-        self.on_finished = on_finished
+        self.listener = listener
 
     def cancel(self) -> None:
         self.calls.append("cancel")
-        if self.on_finished is not None:
-            self.on_finished(JobCancelledError("stopped"))
+        if self.listener is not None:
+            self.listener.finished(JobCancelledError("stopped"))
 
     def join(self, timeout: float | None = None) -> bool:
         self.calls.append("join")
@@ -121,8 +123,8 @@ def test_a_member_prepares_runs_reports_and_keeps_its_connections_until_release(
     assert member.do(prepare()) == ["Prepared"]
     assert member.do(START) == []
     execution = member.executions[0]
-    assert execution.on_finished is not None
-    execution.on_finished(None)
+    assert execution.listener is not None
+    execution.listener.finished(None)
     member.agent.handle(member.agent._mailbox.get())
     assert [type(message).__name__ for message in member.sent] == ["Prepared", "Metrics", "Finished"]
     metrics = member.sent[1]
@@ -141,8 +143,8 @@ def test_a_member_prepares_runs_reports_and_keeps_its_connections_until_release(
 def test_an_error_is_reported_with_kind_text_and_traceback() -> None:
     member = Member()
     member.do(prepare(), START)
-    assert member.executions[0].on_finished is not None
-    member.executions[0].on_finished(JobFailedError("step 'x' on member 1: boom"))
+    assert member.executions[0].listener is not None
+    member.executions[0].listener.finished(JobFailedError("step 'x' on member 1: boom"))
     member.agent.handle(member.agent._mailbox.get())
     failed = member.sent[-1]
     assert isinstance(failed, messages.Failed)
@@ -260,3 +262,22 @@ def test_what_is_unpickled_must_be_a_graph() -> None:
     assert unpickle_dag(cloudpickle.dumps(Dag("flights"))).name == "flights"
     with pytest.raises(TypeError, match="a dict where a Dag was expected"):
         unpickle_dag(cloudpickle.dumps({}))
+
+
+def test_what_the_engine_tells_of_a_snapshot_round_goes_to_the_coordinator_in_order() -> None:
+    member = Member()
+    member.do(prepare(), START)
+    listener = member.executions[0].listener
+    assert listener is not None
+    totals = StateTotals(1, 2, 3)
+    listener.input_taken()
+    listener.snapshot_saved(SnapshotReport(7, {"window": totals}, ["step 'sink': full"], pause_us=4, align_us=5))
+    listener.snapshot_ended(7)
+    assert member.do(START) == ["InputTaken", "SnapshotSaved", "SnapshotEnded"]
+    ids = {"execution_id": 5, "member": 1, "snapshot_id": 7}
+    assert member.sent[-2:] == [
+        messages.SnapshotSaved(
+            **ids, vertices={"window": totals}, errors=["step 'sink': full"], pause_us=4, align_us=5
+        ),
+        messages.SnapshotEnded(**ids),
+    ]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from jetfast.control import messages
 from jetfast.core.guarantee import Guarantee
+from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.snapshot_store import SnapshotArea, StateTotals
 from jetfast.errors import ProtocolError
 
@@ -43,7 +44,7 @@ FROM_COORDINATOR: list[messages.CoordinatorMessage] = [
         parallelism_max=8,
     ),
     messages.Start(execution_id=5),
-    messages.StartSnapshot(execution_id=5, snapshot_id=7, kind=messages.SnapshotKind.TERMINAL),
+    messages.StartSnapshot(execution_id=5, snapshot_id=7, kind=SnapshotKind.TERMINAL),
     messages.EndSnapshot(execution_id=5, snapshot_id=7, success=True),
     messages.Cancel(execution_id=5),
     messages.Release(execution_id=5),

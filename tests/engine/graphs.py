@@ -144,6 +144,13 @@ def source_to_sink(source, log, members=1, workers=1, sink=None, **edge):
     return run(dag, members=members, workers=workers)
 
 
+class EndListener:
+    """Takes note of the ends of executions only."""
+
+    def __init__(self, finished=lambda error: None):
+        self.finished = finished
+
+
 class Ended(Exception):
     """A test waited for an execution that did not end."""
 
@@ -182,7 +189,7 @@ def finish(executions):
         ended.release()
 
     for execution in executions:
-        execution.start(on_finished)
+        execution.start(EndListener(on_finished))
     for _ in executions:
         if not ended.acquire(timeout=60):
             raise Ended([execution.metrics() for execution in executions])

@@ -17,6 +17,7 @@ from jetfast.processors.transform import Transform
 from tests.engine.graphs import (
     SCHEMA,
     EndlessSource,
+    EndListener,
     Log,
     LoggingSink,
     Passing,
@@ -385,7 +386,7 @@ def test_cancel_stops_everything_and_no_thread_stays(cooperative):
         ended.append(error)
         finished.set()
 
-    execution.start(on_finished)
+    execution.start(EndListener(on_finished))
     assert entered.wait(10)
     execution.cancel()
     execution.cancel()
@@ -439,7 +440,7 @@ def test_cancel_before_the_start_closes_the_processors():
     assert [type(error) for _, error in log.of("close")] == [JobCancelledError] * 2
     assert execution.join(0)
     with pytest.raises(ProtocolError, match="cannot be started: it is finished"):
-        execution.start(lambda error: None)
+        execution.start(EndListener())
 
 
 def test_metrics_count_rows_batches_watermarks_and_counters():
