@@ -5,6 +5,7 @@
     │   ├── DurationError       (also ValueError)   "10 parsecs", negative
     │   └── ResourcesError      the cluster has too few slots, or lacks what the job needs
     ├── JobFailedError          the user: a row or a function of the user failed while running
+    │   └── DataLostError       the operator: an outside system lost what a snapshot counts on
     ├── JobCancelledError       the user asked for it
     ├── RestartableError        nobody: a member or a connection was lost; restart from the last snapshot
     │   ├── MemberLostError
@@ -35,6 +36,10 @@ class ResourcesError(JobDefinitionError):
 
 class JobFailedError(JetfastError):
     """A row or a function of the user failed while the job ran. The message names step, member and source partition."""
+
+
+class DataLostError(JobFailedError):
+    """A transaction that a snapshot contains was aborted by the outside system: its rows are lost there."""
 
 
 class JobCancelledError(JetfastError):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from jetfast.core.batch import Batch
+from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 from jetfast.errors import JobFailedError
 
@@ -22,6 +23,7 @@ class CollectSink:
 
     name: str = "collect"
     cooperative: bool = False  # handing over may wait for the submitter
+    sink_delivery: Delivery = Delivery.REPEATING
     parallelism_one: bool = False
     target: str | None = None
     collects: bool = True
@@ -50,6 +52,9 @@ class CollectWriter:
 
     def write(self, batch: Batch) -> None:
         self.deliver(self.vertex, batch.to_arrow())
+
+    def flush(self) -> None:
+        """What was delivered is the submitter's."""
 
     def finish(self) -> None:
         """Everything has been delivered."""

@@ -7,6 +7,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from jetfast.core.batch import Batch
+from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.readable import readable_values
 from jetfast.errors import JobDefinitionError
@@ -35,6 +36,7 @@ class ConsoleSink:
     """Where to print instead of standard output; for tests."""
     name: str = "console"
     cooperative: bool = False  # a terminal may block
+    sink_delivery: Delivery = Delivery.REPEATING
     parallelism_one: bool = True
     target: str | None = None
 
@@ -71,6 +73,9 @@ class ConsoleWriter:
             self._print_heading(cells)
         lines = [self._line(row) for row in zip(*cells, strict=True)]
         self.stream.write("".join(lines))
+        self.stream.flush()
+
+    def flush(self) -> None:
         self.stream.flush()
 
     def finish(self) -> None:

@@ -46,6 +46,8 @@ class ProcessorContext:
     parallelism_max: int = 0
     """The largest number of processors that a vertex of this job ever had, in any execution."""
     job: str = "job"
+    job_id: str = ""
+    """Tells apart jobs of one name; the same in all executions of a job."""
     execution_id: int = 0
     now_us: Callable[[], int] = lambda: 0
     """Wall clock, microseconds since 1970; an argument so that tests own time."""
@@ -158,7 +160,9 @@ class Processor:
         raise NotImplementedError(f"{type(self).__name__} saved no state")
 
     def finish_restore(self) -> None:
-        """All state has been given back. Called once, with a guarantee only, also when there was no snapshot."""
+        """All state has been given back. Called once, with a guarantee only, also when there was no snapshot:
+        transactions of earlier executions that no snapshot names are rolled back here.
+        """
 
     def prepare(self, snapshot_id: int) -> bool:
         """Phase 1 after the state is stored: prepare transactions. False: not yet, call again (re-entrant).

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.core.batch import Batch
+from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 
 Position = bytes
@@ -79,6 +80,10 @@ class Source(Protocol):
     def cooperative(self) -> bool:
         """True: `read` never blocks (memory, generator)."""
 
+    @property
+    def source_delivery(self) -> Delivery:
+        """REPLAYABLE, if a reader that is opened at a position gives the rows that followed it, in their order."""
+
     def partitions(self) -> Sequence[str]:
         """Names of the source partitions, stable; number i is read by processor i mod parallelism."""
 
@@ -87,6 +92,12 @@ class Source(Protocol):
 
     def with_columns(self, names: Sequence[str]) -> Self:
         """Return a copy that reads only these columns (one or more), in this order; unknown names are a KeyError."""
+
+
+def source_delivery(source: Source) -> Delivery:
+    """Return how a source keeps its part of a guarantee; one that does not say is replayable, as its readers are."""
+    delivery: Delivery = getattr(source, "source_delivery", Delivery.REPLAYABLE)
+    return delivery
 
 
 @runtime_checkable
@@ -105,6 +116,9 @@ class SinkWriter(Protocol):
 
     def write(self, batch: Batch) -> None:
         """Take rows. May block (a sink has its own thread unless `cooperative`)."""
+
+    def flush(self) -> None:
+        """All rows written so far must outlive this process. Called before state is saved: only with a guarantee."""
 
     def finish(self) -> None:
         """All rows have been written: make them visible."""
@@ -125,6 +139,10 @@ class Sink(Protocol):
         """True: `write` never blocks."""
 
     @property
+    def sink_delivery(self) -> Delivery:
+        """TRANSACTIONAL (it is a `core.transaction.TransactionalSink`), IDEMPOTENT or REPEATING."""
+
+    @property
     def parallelism_one(self) -> bool:
         """True: one single writer in the whole cluster (console, a single file)."""
 
@@ -140,3 +158,9 @@ class Sink(Protocol):
 
     def open_writer(self, schema: pa.Schema, context: ProcessorContext) -> SinkWriter:
         """Open the writer of processor `context.index` of `context.parallelism`."""
+
+
+def sink_delivery(sink: Sink) -> Delivery:
+    """Return how a sink keeps its part of a guarantee; one that does not say repeats rows."""
+    delivery: Delivery = getattr(sink, "sink_delivery", Delivery.REPEATING)
+    return delivery

@@ -1,14 +1,18 @@
 """Writes rows to a Sink."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from jetfast.core.batch import Batch
 from jetfast.core.items import Output
-from jetfast.core.processor import Processor, ProcessorContext
+from jetfast.core.processor import Processor, ProcessorContext, StateBatch
 from jetfast.core.source import Sink, SinkWriter
 from jetfast.errors import JetfastError, JobFailedError
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -38,24 +42,19 @@ class SinkWriterProcessor(Processor):
 
     def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
         assert self.writer is not None
-        try:
-            self.writer.write(batch)
-        except JetfastError:
-            raise
-        except Exception as error:
-            raise JobFailedError(f"{self.sink.name}: cannot write: {type(error).__name__}: {error}") from error
+        call_writer(self.sink, "write", self.writer.write, batch)
         self.context.counters["rows_written"] += batch.row_count
         return ()
 
+    def save_snapshot(self) -> tuple[StateBatch, ...]:
+        """Nothing is saved: what was written before the snapshot must be there whatever happens to this process."""
+        if self.writer is not None:
+            call_writer(self.sink, "flush", self.writer.flush)
+        return ()
+
     def complete(self) -> tuple[Output, ...]:
-        writer = self.writer
-        assert writer is not None
-        try:
-            writer.finish()
-        except JetfastError:
-            raise
-        except Exception as error:
-            raise JobFailedError(f"{self.sink.name}: cannot finish: {type(error).__name__}: {error}") from error
+        assert self.writer is not None
+        call_writer(self.sink, "finish", self.writer.finish)
         self.writer = None
         return ()
 
@@ -63,3 +62,13 @@ class SinkWriterProcessor(Processor):
         writer, self.writer = self.writer, None
         if writer is not None:
             writer.abort()
+
+
+def call_writer(sink: Sink, what: str, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call the writer of a sink; errors of the system that is written to name the sink and what it was to do."""
+    try:
+        return function(*arguments)
+    except JetfastError:
+        raise
+    except Exception as error:
+        raise JobFailedError(f"{sink.name}: cannot {what}: {type(error).__name__}: {error}") from error

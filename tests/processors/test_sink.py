@@ -34,6 +34,9 @@ class RecordingSink:
     def write(self, batch: Batch) -> None:
         self.call(batch.to_arrow().column(0).to_pylist())
 
+    def flush(self) -> None:
+        self.call("flush")
+
     def finish(self) -> None:
         self.call("finish")
 
@@ -71,15 +74,25 @@ def test_a_writer_that_was_not_finished_is_aborted(error: Exception | None) -> N
     assert sink.calls == [[1, 2, 3], "abort"]
 
 
-@pytest.mark.parametrize("call", ["write", "finish"])
+@pytest.mark.parametrize("call", ["write", "flush", "finish"])
 def test_a_failure_names_the_sink_and_aborts(call: str) -> None:
     sink = RecordingSink(call)
     processor = opened(sink)
-    step = processor.complete if call == "finish" else lambda: processor.process(0, Batch.from_arrow(ROWS))
-    with pytest.raises(JobFailedError, match=r"recording: cannot (write|finish): OSError: no space left"):
-        step()
+    steps = {"write": lambda: processor.process(0, Batch.from_arrow(ROWS)), "flush": processor.save_snapshot}
+    with pytest.raises(JobFailedError, match=f"recording: cannot {call}: OSError: no space left"):
+        steps.get(call, processor.complete)()
     processor.close(JobFailedError("x"))
     assert sink.calls[-1] == "abort"
+
+
+def test_what_was_written_is_flushed_before_state_is_saved() -> None:
+    sink = RecordingSink()
+    processor = opened(sink)
+    processor.process(0, Batch.from_arrow(ROWS))
+    assert processor.save_snapshot() == ()
+    processor.complete()
+    processor.save_snapshot()  # in a later round, when there is nothing left to write
+    assert sink.calls == [[1, 2, 3], "flush", "finish"]
 
 
 def test_a_sink_processor_passes_verification() -> None:
