@@ -35,9 +35,11 @@ from jetfast.api.steps import (
 )
 from jetfast.core.aggregate import AggregateColumn
 from jetfast.core.dag import Dag, Edge, Vertex
+from jetfast.core.guarantee import Delivery
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.processor import Processor, ProcessorSupplier
 from jetfast.core.routing import ALL_TO_ONE, ISOLATED, Routing, partitioned
+from jetfast.core.source import sink_delivery, source_delivery
 from jetfast.core.throttling import EmitByFrame, NoThrottling, WatermarkThrottleFactory, coarsest_frame
 from jetfast.core.windows import SessionWindow
 from jetfast.errors import JobDefinitionError
@@ -126,7 +128,7 @@ class Planner:
                 frame_us=min((slide_us for slide_us, _ in frames), default=None),
                 throttle=event_time.throttle or chosen_throttle(frames),
             )
-        self.add_vertex(step.name, supplier, [])
+        self.add_vertex(step.name, supplier, [], delivery=source_delivery(source))
         self.feeds[output] = [Feed(step.name, MAIN_PORT, source.schema)]
         rejected = Output(step, REJECTED_PORT)
         self.feeds[rejected] = [Feed(step.name, REJECTED_PORT, rejected.schema)]
@@ -297,10 +299,11 @@ class Planner:
 
         feeds = self.feeds[step.inputs[0]]
         supplier = WriteSink(step.sink, step.inputs[0].schema)
+        delivery = sink_delivery(step.sink)
         if step.sink.parallelism_one:
-            self.add_vertex(step.name, supplier, feeds, ALL_TO_ONE, crossing=True, one=True)
+            self.add_vertex(step.name, supplier, feeds, ALL_TO_ONE, crossing=True, one=True, delivery=delivery)
         else:
-            self.add_vertex(step.name, supplier, feeds)
+            self.add_vertex(step.name, supplier, feeds, delivery=delivery)
 
     def add_vertex(
         self,
@@ -311,9 +314,10 @@ class Planner:
         *,
         crossing: bool = False,
         one: bool = False,
+        delivery: Delivery | None = None,
     ) -> None:
         """Add a vertex with its inbound edges; `crossing`: rows may leave their member; `one`: a single processor."""
-        self.dag.add_vertex(Vertex(name, supplier, total_parallelism_one=one))
+        self.dag.add_vertex(Vertex(name, supplier, total_parallelism_one=one, delivery=delivery))
         for ordinal, feed in enumerate(feeds):
             time = self.times.get(feed.vertex) if feed.port == MAIN_PORT else None
             self.dag.add_edge(

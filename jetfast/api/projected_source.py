@@ -10,7 +10,7 @@ import pyarrow as pa
 from jetfast.api.expressions import Expression
 from jetfast.api.operations import BoundOperation, Select
 from jetfast.core.processor import ProcessorContext
-from jetfast.core.source import ChecksEventTime, PartitionReader, Position, Rows, Source
+from jetfast.core.source import ChecksEventTime, PartitionReader, Position, Rows, Source, source_delivery
 
 
 class ProjectedSource:
@@ -27,6 +27,7 @@ class ProjectedSource:
         self.name = source.name
         self.bounded = source.bounded
         self.cooperative = source.cooperative
+        self.source_delivery = source_delivery(source)
 
     def bind(self) -> BoundOperation:
         """Return what makes the columns of a batch."""

@@ -35,6 +35,7 @@ from jetfast.connectors.file_listing import (
 )
 from jetfast.connectors.file_writers import FileWriter, check_writable
 from jetfast.core.batch import Batch
+from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import REJECTED_SCHEMA, Position, Rows
 from jetfast.errors import JobDefinitionError, JobFailedError
@@ -150,6 +151,7 @@ class Files:
     """
 
     cooperative = False
+    source_delivery = Delivery.REPLAYABLE
     bounded = True
 
     def __init__(

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.core.batch import Batch
+from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position, Rows
 from jetfast.errors import JobDefinitionError
@@ -110,6 +111,7 @@ class GeneratorSource:
     """See `generator`. Position: rows of the partition given out so far."""
 
     cooperative = True
+    source_delivery = Delivery.REPLAYABLE
     schema: pa.Schema
 
     def __init__(

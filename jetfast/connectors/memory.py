@@ -11,6 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from jetfast.core.batch import Batch
+from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position, Rows
 from jetfast.errors import JobDefinitionError, RestartableError
@@ -117,6 +118,7 @@ class MemorySource:
     """See `memory`. Position: item of the script and row in it."""
 
     cooperative = True
+    source_delivery = Delivery.REPLAYABLE
 
     def __init__(
         self,

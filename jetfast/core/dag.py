@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from jetfast.core.guarantee import Delivery, Guarantee, WeakestGuarantee, weakest_guarantee
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.processor import ProcessorSupplier
 from jetfast.core.routing import UNICAST, Routing
@@ -19,6 +20,8 @@ class Vertex:
     parallelism: int | None = None
     total_parallelism_one: bool = False
     """One single processor in the whole cluster, on member 0."""
+    delivery: Delivery | None = None
+    """How a source or a sink keeps its part of the guarantee of the job; None: it is neither."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,11 @@ class Dag:
     def outbound(self, name: str) -> list[Edge]:
         """Edges out of a vertex, by port, then in the order they were added."""
         return sorted((e for e in self.edges if e.source == name), key=lambda e: e.source_port)
+
+    def weakest_guarantee(self, wanted: Guarantee) -> WeakestGuarantee:
+        """What is left of the guarantee that is wanted, and which steps weaken it."""
+        parts = [(vertex.name, vertex.delivery) for vertex in self.vertices.values() if vertex.delivery is not None]
+        return weakest_guarantee(wanted, parts)
 
     def topological_order(self) -> list[Vertex]:
         """Vertices, sources first. Raises JobDefinitionError if there is a cycle."""
