@@ -6,6 +6,7 @@
 // -0.0 is 0.0. Dictionary columns count by value. Slots are reused after release().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "jetfast/column_view.hpp"
 #include "jetfast/prefetch.hpp"
 #include "jetfast/simd.hpp"
+#include "jetfast/timestamps.hpp"
 
 #if JETFAST_X86
 #include <immintrin.h>
@@ -579,25 +581,33 @@ class KeyIndex {
   // ---- one word a key
 
   void find_words(const ColumnView& view, const int32_t* rows, int64_t count, uint32_t* slots) {
-    if (view.validity != nullptr) {
-      std::vector<int32_t>& valid_rows = valid_rows_;
-      std::vector<int32_t>& places = places_;
-      valid_rows.clear();
-      places.clear();
-      for (int64_t i = 0; i < count; ++i) {
-        const int64_t row = rows ? rows[i] : i;
-        if (view.is_valid(row)) {
-          valid_rows.push_back(static_cast<int32_t>(row));
-          places.push_back(static_cast<int32_t>(i));
-        } else {
-          slots[i] = null_slot();
-        }
-      }
-      found_.resize(valid_rows.size());
-      find_valid_words(view, valid_rows.data(), static_cast<int64_t>(valid_rows.size()), found_.data());
-      for (size_t i = 0; i < places.size(); ++i) slots[places[i]] = found_[i];
-    } else {
-      find_valid_words(view, rows, count, slots);
+    if (view.validity == nullptr) return find_valid_words(view, rows, count, slots);
+    valid_.resize(static_cast<size_t>(count));
+    if (rows == nullptr) expand_validity(view, valid_.data());
+    else
+      for (int64_t i = 0; i < count; ++i) valid_[i] = view.is_valid(rows[i]);
+    const auto* first_valid = static_cast<const uint8_t*>(std::memchr(valid_.data(), 1, static_cast<size_t>(count)));
+    if (first_valid == nullptr) {
+      std::fill_n(slots, count, null_slot());
+      return;
+    }
+    if (std::memchr(valid_.data(), 0, static_cast<size_t>(count)) == nullptr)
+      return find_valid_words(view, rows, count, slots);
+    words_scratch_.resize(static_cast<size_t>(count));
+    load_words(view, rows, count, words_scratch_.data());
+    // Rows without a key look for one that is there, and get their own slot afterwards: no branches, no lists of rows.
+    const uint64_t present = words_scratch_[static_cast<size_t>(first_valid - valid_.data())];
+    keep_valid(valid_.data(), count, present, words_scratch_.data());
+    words_.find_or_insert(words_scratch_.data(), count, slots, pool_, simd_);
+    keep_valid(valid_.data(), count, null_slot(), slots);
+  }
+
+  // values[i] = `other` where valid[i] is 0, not 1.
+  template <typename Value>
+  static void keep_valid(const uint8_t* valid, int64_t count, Value other, Value* values) {
+    for (int64_t i = 0; i < count; ++i) {
+      const Value changed = (values[i] ^ other) & (Value{valid[i]} - 1);
+      values[i] ^= changed;
     }
   }
 
@@ -874,8 +884,8 @@ class KeyIndex {
 
   // scratch, kept between batches
   std::vector<uint64_t> words_scratch_, hashes_;
-  std::vector<int32_t> valid_rows_, places_;
-  std::vector<uint32_t> found_, slot_of_code_;
+  std::vector<uint8_t> valid_;
+  std::vector<uint32_t> slot_of_code_;
   std::vector<int64_t> code_rows_, starts_, ends_;
   std::vector<std::vector<int64_t>> value_rows_;
   std::vector<uint8_t> encoded_;

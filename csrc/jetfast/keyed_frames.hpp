@@ -543,32 +543,44 @@ class KeyedFrames {
       const int32_t* value_rows = rows;
       int64_t value_count = count;
       if (widened.has_nulls) {
-        valid_entries_.clear();
-        valid_rows_.clear();
-        null_entries_.clear();
-        for (int64_t i = 0; i < count; ++i) {
-          const int64_t row = rows ? rows[i] : i;
-          if (widened.valid[row]) {
-            valid_entries_.push_back(entries_[i]);
-            valid_rows_.push_back(static_cast<int32_t>(row));
-          } else {
-            null_entries_.push_back(entries_[i]);
-          }
-        }
-        if (!null_entries_.empty()) {
+        split_nulls(widened, rows, count);
+        if (!null_places_.empty()) {
           need_nulls(frame, column.nulls);
-          accumulate_values(fields_[column.nulls], frame.state(column.nulls), null_entries_.data(), nullptr,
-                            static_cast<int64_t>(null_entries_.size()), nullptr, false);
+          accumulate_values(fields_[column.nulls], frame.state(column.nulls), pick_entries(null_places_), nullptr,
+                            static_cast<int64_t>(null_places_.size()), nullptr, false);
         }
-        entries = valid_entries_.data();
-        value_rows = valid_rows_.data();
-        value_count = static_cast<int64_t>(valid_entries_.size());
+        entries = pick_entries(valid_places_);
+        value_rows = valid_places_.data();
+        value_count = static_cast<int64_t>(valid_places_.size());
+        if (rows != nullptr) {
+          for (int32_t& place : valid_places_) place = rows[place];
+        }
       }
       for (const int field : {column.sum, column.minimum, column.maximum, column.moments})
         if (field >= 0)
           accumulate_values(fields_[field], frame.state(field), entries, value_rows, value_count, widened.values,
                             static_cast<size_t>(frame.count) * static_cast<size_t>(fields_[field].width) > kPrefetchBytes);
     }
+  }
+
+  // Lists the places of rows (rows[place], or place without `rows`) that have a value, and of those that have none.
+  void split_nulls(const WidenedColumn& widened, const int32_t* rows, int64_t count) {
+    valid_places_.resize(static_cast<size_t>(count));
+    null_places_.resize(static_cast<size_t>(count));
+    int64_t valid_count = 0;  // without branches: each place is written to both lists, and counts in one
+    for (int64_t place = 0; place < count; ++place) {
+      valid_places_[valid_count] = null_places_[place - valid_count] = static_cast<int32_t>(place);
+      valid_count += widened.valid[rows ? rows[place] : place];
+    }
+    valid_places_.resize(static_cast<size_t>(valid_count));
+    null_places_.resize(static_cast<size_t>(count - valid_count));
+  }
+
+  // The entries (entries_) of some places; valid until the next call.
+  const uint32_t* pick_entries(const std::vector<int32_t>& places) {
+    picked_entries_.resize(places.size());
+    for (size_t i = 0; i < places.size(); ++i) picked_entries_[i] = entries_[places[i]];
+    return picked_entries_.data();
   }
 
   // Partial results enter a frame.
@@ -636,8 +648,8 @@ class KeyedFrames {
   // scratch, kept between batches
   GroupedRows grouped_;
   std::vector<WidenedColumn> widened_;
-  std::vector<uint32_t> slots_, entries_, valid_entries_, null_entries_, frame_numbers_;
-  std::vector<int32_t> valid_rows_, sorted_rows_;
+  std::vector<uint32_t> slots_, entries_, picked_entries_, frame_numbers_;
+  std::vector<int32_t> valid_places_, null_places_, sorted_rows_;
   std::vector<int64_t> starts_, times_, frame_ends_;
   std::vector<uint8_t> converts_;
 };

@@ -191,9 +191,8 @@ class SlotFrames : public KeyedResults {
         frames[number] = &open_frame(first_end + static_cast<int64_t>(number) * shape_.slide);
         all_dense = all_dense && frames[number]->dense;
       }
-    widen_values(batch.values);
-    for (const WidenedColumn& column : widened_) all_dense = all_dense && !column.has_nulls;
     if (!all_dense) return false;  // the frames are needed all the same
+    widen_values(batch.values);
     slots_.resize(static_cast<size_t>(count));
     keys_.find_or_insert(batch.keys.data(), nullptr, count, slots_.data());
     for (uint64_t number = 0; number <= last; ++number)
@@ -205,15 +204,28 @@ class SlotFrames : public KeyedResults {
         if (frames[number]) found[number] = frames[number]->state(field);
     };
     find_states(0, row_counts);
-    bool counted = false;  // the first pass over values also counts the rows
-    for (size_t field = 1; field < fields_.size(); ++field) {
-      if (fields_[field].kind == FieldKind::nulls) continue;
-      find_states(field, states);
-      accumulate_in_frames(fields_[field], counted ? nullptr : row_counts, states, numbers, slots_.data(), count,
-                           widened_[static_cast<size_t>(fields_[field].column)].values);
-      counted = true;
+    bool counted = false;  // the first pass over all values also counts the rows
+    for (size_t index = 0; index < columns_.size(); ++index) {
+      const ColumnFields& column = columns_[index];
+      const bool has_nulls = widened_[index].has_nulls;
+      if (has_nulls && column.nulls >= 0) {
+        split_nulls(widened_[index], nullptr, count);
+        for (uint64_t number = 0; number <= last; ++number)
+          if (frames[number]) need_nulls(*frames[number], static_cast<size_t>(column.nulls));
+        find_states(static_cast<size_t>(column.nulls), states);
+        accumulate_in_frames(fields_[column.nulls], nullptr, states, numbers, slots_.data(), null_places_.data(),
+                             static_cast<int64_t>(null_places_.size()), nullptr);
+      }
+      for (const int field : {column.sum, column.minimum, column.maximum, column.moments}) {
+        if (field < 0) continue;
+        find_states(static_cast<size_t>(field), states);
+        accumulate_in_frames(fields_[field], counted || has_nulls ? nullptr : row_counts, states, numbers, slots_.data(),
+                             has_nulls ? valid_places_.data() : nullptr,
+                             has_nulls ? static_cast<int64_t>(valid_places_.size()) : count, widened_[index].values);
+        counted = counted || !has_nulls;
+      }
     }
-    if (!counted) accumulate_in_frames(fields_[0], nullptr, row_counts, numbers, slots_.data(), count, nullptr);
+    if (!counted) accumulate_in_frames(fields_[0], nullptr, row_counts, numbers, slots_.data(), nullptr, count, nullptr);
     for (uint64_t number = 0; number <= last; ++number)
       if (frames[number]) note_rows(*frames[number], count);
     return true;

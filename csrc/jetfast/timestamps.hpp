@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "jetfast/column_view.hpp"
 #include "jetfast/simd.hpp"
@@ -117,7 +118,21 @@ inline bool time_range(const ColumnView& view, int64_t* least, int64_t* greatest
 
 // One byte a row: 1 valid, 0 null.
 inline void expand_validity(const ColumnView& view, uint8_t* target) {
-  for (int64_t row = 0; row < view.row_count; ++row) target[row] = view.is_valid(row);
+  if (view.validity == nullptr || view.kind == Kind::null) {
+    std::memset(target, view.kind != Kind::null, static_cast<size_t>(view.row_count));
+    return;
+  }
+  const uint8_t* bytes = view.validity + view.validity_offset / 8;
+  const int shift = static_cast<int>(view.validity_offset % 8);
+  int64_t row = 0;
+  for (; row + 8 <= view.row_count; row += 8, ++bytes) {
+    const uint32_t bits = shift == 0 ? bytes[0] : (bytes[0] | uint32_t{bytes[1]} << 8) >> shift;
+    // Byte i of a product keeps bit i only, and then is 1 or 0.
+    const uint64_t spread = ((bits & 0xff) * 0x0101010101010101u) & 0x8040201008040201u;
+    const uint64_t ones = ((spread + 0x7f7f7f7f7f7f7f7fu) >> 7) & 0x0101010101010101u;
+    std::memcpy(target + row, &ones, 8);
+  }
+  for (; row < view.row_count; ++row) target[row] = view.is_valid(row);
 }
 
 }  // namespace jetfast
