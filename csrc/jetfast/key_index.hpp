@@ -1,6 +1,6 @@
 // Keys to dense slots: equal keys of one or several columns get the same small number, which indexes everything else.
 //
-// Two tables. One column of up to 8 bytes is kept as a 64-bit word, eight words to a cache line, and probed a line at a time.
+// Two tables. One column of up to 8 bytes is kept as a 64-bit word, five words and their slots to a cache line, and probed a line at a time.
 // Everything else is encoded to bytes (per column: a tag, 0 for NULL, then the value, lengths before strings) and compared
 // as such. NULL is a key like others; so are NaN and zero, which are brought to one form first: all NaN are equal, and
 // -0.0 is 0.0. Dictionary columns count by value. Slots are reused after release().
@@ -200,6 +200,9 @@ class SlotPool {
 
 // ---- keys of one word ---------------------------------------------------------------------------------------------------------
 
+// Five words and their slots fill a cache line, so that a probe that finds its key in its home touches one. A line counts the
+// keys that went past it because it was full (as F14 does; Bronson, Shi 2019): a probe ends where there are none, and nothing
+// stays behind when a key is erased.
 class WordTable {
  public:
   WordTable() { resize(8); }
@@ -223,161 +226,123 @@ class WordTable {
 
   void erase(uint32_t slot) {
     const uint64_t word = word_of_slot_[slot];
-    if (word == kEmpty || word == kDeleted) {
-      special_[word == kDeleted] = kNoSlot;
-      return;
-    }
-    for (size_t bucket = home(word);; bucket = (bucket + 1) & mask_) {
-      uint64_t* cells = buckets_[bucket].words;
-      int found = -1;
-      bool open = false;
-      for (int cell = 0; cell < 8; ++cell) {
-        if (cells[cell] == word) found = cell;
-        open |= cells[cell] == kEmpty;
-      }
-      if (found >= 0) {
-        // A line that has an empty cell never was full, so no probe goes past it.
-        cells[found] = open ? kEmpty : kDeleted;
-        slots_[bucket * 8 + static_cast<size_t>(found)] = kNoSlot;
-        used_ -= open;
+    for (size_t place = home(word);; place = (place + 1) & mask_) {
+      Bucket& bucket = buckets_[place];
+      const uint32_t match = match_plain(bucket, word);
+      if (match != 0) {
+        bucket.used = static_cast<uint8_t>(bucket.used & ~match);
         --live_;
         return;
       }
-      if (open) throw std::logic_error("erased a key that is not there");
+      if (bucket.passed == 0) throw std::logic_error("erased a key that is not there");
+      bucket.passed = static_cast<uint16_t>(bucket.passed - (bucket.passed != kManyPassed));
     }
   }
 
   int64_t bytes() const {
-    return static_cast<int64_t>(buckets_.capacity() * sizeof(Bucket) + slots_.capacity() * sizeof(uint32_t) +
-                                word_of_slot_.capacity() * sizeof(uint64_t));
+    return static_cast<int64_t>(buckets_.capacity() * sizeof(Bucket) + word_of_slot_.capacity() * sizeof(uint64_t));
   }
 
  private:
+  static constexpr int kCells = 5;
+  static constexpr int64_t kFill = 3;  // cells in use per line, at most, on average
+  static constexpr uint16_t kManyPassed = 0xffff;  // stays: that many are not counted any more
+
   struct alignas(64) Bucket {
-    uint64_t words[8];
+    uint64_t words[kCells] = {};
+    uint32_t slots[kCells] = {};
+    uint16_t passed = 0;  // keys that would be here if there were room
+    uint8_t used = 0;     // bit per cell
   };
-  // Two words that mark cells; keys equal to them live beside the table. Their cells have kNoSlot.
-  static constexpr uint64_t kEmpty = 0x9d3a5c1be7f2604bu;
-  static constexpr uint64_t kDeleted = 0x9d3a5c1be7f2604cu;
-  static constexpr int64_t kFill = 5;  // cells in use per line of 8, at most, on average
 
   size_t home(uint64_t word) const { return fold_multiply(word ^ 0x2d358dccaa6c78a5u, 0x9e3779b97f4a7c15u) & mask_; }
 
-  void prefetch_cells(uint64_t word) const {
-    const size_t bucket = home(word);
-    prefetch_line(&buckets_[bucket]);
-    prefetch_line(&slots_[bucket * 8]);
+// The loop is written once; each variant differs in how it compares a line with one word.
+#define JETFAST_FIND_LOOP(MATCH)                                                                        \
+  const bool far = buckets_.size() * sizeof(Bucket) > kPrefetchBytes;                                   \
+  for (int64_t i = 0; i < count; ++i) {                                                                 \
+    const uint64_t word = words[i];                                                                     \
+    if (far && i + kPrefetchRows < count) prefetch_line(&buckets_[home(words[i + kPrefetchRows])]);     \
+    for (size_t place = home(word);; place = (place + 1) & mask_) {                                     \
+      const Bucket& bucket = buckets_[place];                                                           \
+      const uint32_t match = MATCH(bucket, word);                                                       \
+      if (match != 0) {                                                                                 \
+        slots[i] = bucket.slots[__builtin_ctz(match)];                                                  \
+        break;                                                                                          \
+      }                                                                                                 \
+      if (bucket.passed == 0) {                                                                         \
+        slots[i] = insert(word, pool);                                                                  \
+        break;                                                                                          \
+      }                                                                                                 \
+    }                                                                                                   \
   }
 
-// The loop is written once; each variant differs in how it compares a line of eight words with one word.
-#define JETFAST_FIND_LOOP(MATCH)                                                                      \
-  const bool far = buckets_.size() * sizeof(Bucket) > kPrefetchBytes;                                 \
-  for (int64_t i = 0; i < count; ++i) {                                                               \
-    const uint64_t word = words[i];                                                                   \
-    if (far && i + kPrefetchRows < count) prefetch_cells(words[i + kPrefetchRows]);                        \
-    for (size_t bucket = home(word);; bucket = (bucket + 1) & mask_) {                                \
-      const uint64_t* cells = buckets_[bucket].words;                                                 \
-      const uint32_t match = MATCH(cells, word);                                                      \
-      if (match != 0) {                                                                               \
-        const uint32_t slot = slots_[bucket * 8 + static_cast<size_t>(__builtin_ctz(match))];         \
-        slots[i] = slot != kNoSlot ? slot : find_or_insert_special(word, pool);                       \
-        break;                                                                                        \
-      }                                                                                               \
-      if (MATCH(cells, kEmpty) != 0) {                                                                \
-        slots[i] = insert(word, pool);                                                                \
-        break;                                                                                        \
-      }                                                                                               \
-    }                                                                                                 \
-  }
-
-  static uint32_t match_plain(const uint64_t* cells, uint64_t word) {
+  static uint32_t match_plain(const Bucket& bucket, uint64_t word) {
     uint32_t match = 0;
-    for (int cell = 0; cell < 8; ++cell) match |= static_cast<uint32_t>(cells[cell] == word) << cell;
-    return match;
+    for (int cell = 0; cell < kCells; ++cell) match |= static_cast<uint32_t>(bucket.words[cell] == word) << cell;
+    return match & bucket.used;
   }
   void find_plain(const uint64_t* words, int64_t count, uint32_t* slots, SlotPool& pool) {
     JETFAST_FIND_LOOP(match_plain)
   }
 
 #if JETFAST_X86
-  JETFAST_TARGET_AVX2 static inline __attribute__((always_inline)) uint32_t match_avx2(const uint64_t* cells, uint64_t word) {
+  JETFAST_TARGET_AVX2 static inline __attribute__((always_inline)) uint32_t match_avx2(const Bucket& bucket, uint64_t word) {
     const __m256i wanted = _mm256_set1_epi64x(static_cast<long long>(word));
-    const __m256i low = _mm256_cmpeq_epi64(_mm256_load_si256(reinterpret_cast<const __m256i*>(cells)), wanted);
-    const __m256i high = _mm256_cmpeq_epi64(_mm256_load_si256(reinterpret_cast<const __m256i*>(cells + 4)), wanted);
-    return static_cast<uint32_t>(_mm256_movemask_pd(_mm256_castsi256_pd(low))) |
-           static_cast<uint32_t>(_mm256_movemask_pd(_mm256_castsi256_pd(high))) << 4;
+    const __m256i equal = _mm256_cmpeq_epi64(_mm256_load_si256(reinterpret_cast<const __m256i*>(bucket.words)), wanted);
+    return (static_cast<uint32_t>(_mm256_movemask_pd(_mm256_castsi256_pd(equal))) |
+            static_cast<uint32_t>(bucket.words[4] == word) << 4) & bucket.used;
   }
   JETFAST_TARGET_AVX2 void find_avx2(const uint64_t* words, int64_t count, uint32_t* slots, SlotPool& pool) {
     JETFAST_FIND_LOOP(match_avx2)
   }
-  JETFAST_TARGET_AVX512 static inline __attribute__((always_inline)) uint32_t match_avx512(const uint64_t* cells,
+  JETFAST_TARGET_AVX512 static inline __attribute__((always_inline)) uint32_t match_avx512(const Bucket& bucket,
                                                                                         uint64_t word) {
-    return _mm512_cmpeq_epi64_mask(_mm512_load_si512(cells), _mm512_set1_epi64(static_cast<long long>(word)));
+    return _mm512_mask_cmpeq_epi64_mask(bucket.used, _mm512_load_si512(&bucket), _mm512_set1_epi64(static_cast<long long>(word)));
   }
-  JETFAST_TARGET_AVX512 void find_avx512(const uint64_t* words, int64_t count, uint32_t* slots,
-                                                      SlotPool& pool) {
+  JETFAST_TARGET_AVX512 void find_avx512(const uint64_t* words, int64_t count, uint32_t* slots, SlotPool& pool) {
     JETFAST_FIND_LOOP(match_avx512)
   }
 #endif
 #undef JETFAST_FIND_LOOP
 
-  uint32_t find_or_insert_special(uint64_t word, SlotPool& pool) {
-    uint32_t& slot = special_[word == kDeleted];
-    if (slot == kNoSlot) slot = take_slot(word, pool);
-    return slot;
-  }
-
-  uint32_t take_slot(uint64_t word, SlotPool& pool) {
+  uint32_t insert(uint64_t word, SlotPool& pool) {
+    if (live_ + 1 > static_cast<int64_t>(buckets_.size()) * kFill) resize(buckets_.size() * 2);
     const uint32_t slot = pool.take();
     if (slot >= word_of_slot_.size()) word_of_slot_.resize(static_cast<size_t>(slot) + 1);
     word_of_slot_[slot] = word;
-    return slot;
-  }
-
-  uint32_t insert(uint64_t word, SlotPool& pool) {
-    if (word == kEmpty || word == kDeleted) return find_or_insert_special(word, pool);
-    if (used_ + 1 > static_cast<int64_t>(buckets_.size()) * kFill)
-      resize(live_ + 1 > static_cast<int64_t>(buckets_.size()) * kFill / 2 ? buckets_.size() * 2 : buckets_.size());
-    const uint32_t slot = take_slot(word, pool);
     place(word, slot);
-    ++used_;
     ++live_;
     return slot;
   }
 
   void place(uint64_t word, uint32_t slot) {
-    for (size_t bucket = home(word);; bucket = (bucket + 1) & mask_) {
-      for (int cell = 0; cell < 8; ++cell) {
-        if (buckets_[bucket].words[cell] == kEmpty) {
-          buckets_[bucket].words[cell] = word;
-          slots_[bucket * 8 + static_cast<size_t>(cell)] = slot;
-          return;
-        }
+    for (size_t place = home(word);; place = (place + 1) & mask_) {
+      Bucket& bucket = buckets_[place];
+      if (bucket.used == (1u << kCells) - 1) {
+        bucket.passed = static_cast<uint16_t>(bucket.passed + (bucket.passed != kManyPassed));
+        continue;
       }
+      const int cell = __builtin_ctz(~uint32_t{bucket.used});
+      bucket.words[cell] = word;
+      bucket.slots[cell] = slot;
+      bucket.used = static_cast<uint8_t>(bucket.used | 1u << cell);
+      return;
     }
   }
 
   void resize(size_t bucket_count) {
-    HugeVector<Bucket> old_buckets(bucket_count);
-    HugeVector<uint32_t> old_slots(bucket_count * 8, kNoSlot);
-    for (Bucket& bucket : old_buckets)
-      for (uint64_t& word : bucket.words) word = kEmpty;
-    old_buckets.swap(buckets_);
-    old_slots.swap(slots_);
+    HugeVector<Bucket> old(bucket_count);
+    old.swap(buckets_);
     mask_ = bucket_count - 1;
-    used_ = live_;
-    for (size_t bucket = 0; bucket < old_buckets.size(); ++bucket)
-      for (size_t cell = 0; cell < 8; ++cell)
-        if (old_slots[bucket * 8 + cell] != kNoSlot)
-          place(old_buckets[bucket].words[cell], old_slots[bucket * 8 + cell]);
+    for (const Bucket& bucket : old)
+      for (int cell = 0; cell < kCells; ++cell)
+        if (bucket.used >> cell & 1) place(bucket.words[cell], bucket.slots[cell]);
   }
 
   HugeVector<Bucket> buckets_;  // a power of two
-  HugeVector<uint32_t> slots_;  // 8 a bucket
   size_t mask_ = 0;
-  int64_t live_ = 0;  // keys in cells
-  int64_t used_ = 0;  // cells that are not empty: live and deleted ones
-  uint32_t special_[2] = {kNoSlot, kNoSlot};  // slots of the keys kEmpty and kDeleted
+  int64_t live_ = 0;
   std::vector<uint64_t> word_of_slot_;
 };
 
