@@ -10,10 +10,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, batches_with_origin
 from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
-from jetfast.core.source import Position, Rows
+from jetfast.core.source import LARGE_BATCH_ROWS, Position, Rows
 from jetfast.errors import JobDefinitionError, RestartableError
 from jetfast.types import BATCH_ROWS_MAX, Duration, positive_duration_us
 
@@ -31,6 +31,9 @@ class ScriptItem(Enum):
 
 CRASH = ScriptItem.CRASH
 EMPTY = ScriptItem.EMPTY
+
+ANSWERS_AT_ONCE = 16
+"""Record batches that are taken in together; a reader that has its rows to itself is in the way of no other."""
 
 SILENCE_STEP_US = 500_000
 """A silence moves a virtual clock by so much each time a reader is asked: often enough for idle timeouts of seconds."""
@@ -142,14 +145,11 @@ class MemorySource:
         self._answers: dict[str, list[Rows | None]] = {}
 
     def answers_of(self, partition: str) -> list[Rows | None]:
-        """What each item of a script gives if it is read whole; None for what gives no rows.
+        """What each item of a script gives if it is read whole; None for what gives no rows, or was not read yet.
 
-        Made once (zero-copy), so that reading makes nothing. The batches know where they come from.
+        Made once (zero-copy), so that reading again makes nothing. The batches know where they come from.
         """
-        answers = self._answers.get(partition)
-        if answers is None:
-            answers = self._answers[partition] = _make_answers(partition, self.scripts[partition])
-        return answers
+        return self._answers.setdefault(partition, [None] * len(self.scripts[partition]))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_answers": {}}
@@ -193,12 +193,9 @@ class MemoryReader:
         self.seen_us: int | None = None  # the clock, when this reader last looked at it in a silence
 
     def read(self) -> Rows | None:
-        if self.row == 0 and self.item < len(self.answers):
-            answer: Rows | None = self.answers[self.item]
-            if answer is not None and answer.batch.row_count <= self.source.batch_rows:
-                self.item += 1
-                self.partition_row += answer.batch.row_count
-                return answer
+        answer = self._read_whole(1)
+        if answer is not None:
+            return answer
         while self.item < len(self.script):
             item = self.script[self.item]
             if item is CRASH:
@@ -222,6 +219,39 @@ class MemoryReader:
                 return self._read_rows()
         return None if self.source.ends else Rows(self.empty, self._position())
 
+    def read_ready(self, rows_max: int) -> list[Rows]:
+        ready: list[Rows] = []
+        while rows_max > 0 and (answer := self._read_whole(LARGE_BATCH_ROWS)) is not None:
+            rows_max -= answer.batch.row_count
+            ready.append(answer)
+        return ready
+
+    def _read_whole(self, rows_min: int) -> Rows | None:
+        """Read the item that comes next, if it is rows, at least `rows_min` of them, that one answer can give."""
+        if self.row != 0 or self.item == len(self.answers):
+            return None
+        answer = self.answers[self.item] or self._make_answers()
+        if answer is None or not rows_min <= answer.batch.row_count <= self.source.batch_rows:
+            return None
+        self.item += 1
+        self.partition_row += answer.batch.row_count
+        return answer
+
+    def _make_answers(self) -> Rows | None:
+        """Make the answer of this item, if it has rows, and those of the next ones, if they do; return the first."""
+        batches: list[pa.RecordBatch] = []
+        for item in self.script[self.item : self.item + ANSWERS_AT_ONCE]:
+            if not isinstance(item, pa.RecordBatch) or item.num_rows == 0:
+                break
+            batches.append(item)
+        row = self.partition_row - self.row
+        for index, batch in enumerate(batches_with_origin(batches, self.partition, row), self.item):
+            end = row + batch.row_count
+            self.answers[index] = Rows(batch, _POSITION.pack(index + 1, 0, end), row)
+            row = end
+        answer: Rows | None = self.answers[self.item]
+        return answer
+
     def _is_silent(self, item: Silence) -> bool:
         """Is the silence not over yet? A virtual clock that nobody has moved since the last look is moved on."""
         now_us = self.now_us()
@@ -239,7 +269,7 @@ class MemoryReader:
         return True
 
     def _read_rows(self) -> Rows:
-        answer, first_row = self.answers[self.item], self.partition_row
+        answer, first_row = self.answers[self.item] or self._make_answers(), self.partition_row
         assert answer is not None
         batch = answer.batch
         row_count = min(self.source.batch_rows, batch.row_count - self.row)
@@ -278,20 +308,6 @@ def _script(label: str, data: Any, schema: pa.Schema | None) -> Script:
         batches = [batch for batch in table.to_batches() if batch.num_rows]
         script += batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     return tuple(script)
-
-
-def _make_answers(partition: str, script: Script) -> list[Rows | None]:
-    answers: list[Rows | None] = []
-    first_row = 0
-    for index, item in enumerate(script):
-        if not isinstance(item, pa.RecordBatch) or item.num_rows == 0:
-            answers.append(None)
-            continue
-        batch = Batch.from_arrow(item)
-        end = first_row + batch.row_count
-        answers.append(Rows(batch.with_origin(partition, first_row), _POSITION.pack(index + 1, 0, end), first_row))
-        first_row = end
-    return answers
 
 
 def _table(piece: Any, schema: pa.Schema | None) -> pa.Table:

@@ -15,6 +15,9 @@ from jetfast.core.batch import Batch
 from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 
+LARGE_BATCH_ROWS = 1024
+"""Batches of so many rows are read several at a time from a source that never waits."""
+
 Position = bytes
 """Where a reader stands, as the connector writes it (stable across versions of Python): goes into snapshots as is."""
 
@@ -59,6 +62,17 @@ class PartitionReader(Protocol):
 
     def close(self) -> None:
         """Release files and connections. Called once."""
+
+
+@runtime_checkable
+class ReadsSeveral(Protocol):
+    """What a PartitionReader that never waits may offer besides, if several answers may be there at once."""
+
+    def read_ready(self, rows_max: int) -> Sequence[Rows]:
+        """What the next calls of `read` would give, as far as it is batches of LARGE_BATCH_ROWS rows and more.
+
+        It ends with the one that makes it `rows_max` rows or more. Empty: `read` says what comes next.
+        """
 
 
 class Source(Protocol):

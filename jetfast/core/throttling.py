@@ -73,13 +73,18 @@ class EmitByFrame(_Throttle):
     def __init__(self, frame: Window) -> None:
         super().__init__()
         self.frame = frame
+        self._next = MIN_TIME
+        """No watermark below it enters a new frame."""
 
     def _settings(self) -> tuple[object, ...]:
         return (self.frame,)
 
     def throttle(self, watermark: int) -> int | None:
         """Return the start of the frame that holds `watermark` if it is above the last one, else None."""
+        if watermark < self._next:
+            return None
         boundary = self.frame.floor(watermark)
+        self._next = boundary + self.frame.slide_us
         if boundary <= self.last:
             return None
         self.last = boundary

@@ -1,8 +1,9 @@
 # distutils: language = c++
-"""The times of a batch as its source needs them: how far they reach, in one pass."""
+"""The times of batches as their source needs them: how far they reach, in one pass."""
 
 from libc.stdint cimport int64_t
 from libcpp cimport bool as cbool
+from libcpp.vector cimport vector
 
 from jetfast.kernels._csrc.column_view cimport ColumnView, Layout
 from jetfast.kernels._csrc.kernel_clock cimport KernelClock
@@ -12,28 +13,47 @@ from jetfast.kernels.clocks cimport kernel_clock
 from jetfast.kernels.columns cimport Batch
 
 
-def time_range(Batch batch not None, int column):
-    """Return the least and the greatest time of a batch.
+cdef struct Reach:
+    ColumnView* view
+    int64_t least
+    int64_t greatest
+    cbool known
 
+
+def time_ranges(list batches not None, int column):
+    """Return the least and the greatest time of each batch, found in one call without the GIL.
+
+    batches : list of Batch
     column : index of a date or timestamp column
 
     Returns
     -------
-    (least, greatest) : int, microseconds (floored); None if there is no row, a null, or a time that does not fit int64:
-        `Batch.timestamps` tells which
+    list of (least, greatest) : int, microseconds (floored); None for a batch without rows, with a null, or with a time that
+        does not fit int64: `Batch.timestamps` tells which
 
     Raises ValueError for another type, IndexError if there is no such column.
     """
-    if column < 0 or <size_t>column >= batch.rows.columns.size():
-        raise IndexError(f"there is no column {column}, only 0 to {<int64_t>batch.rows.columns.size() - 1}")
-    cdef ColumnView* view = &batch.rows.columns[column].view
-    if not is_time_kind(view.kind) or view.layout != Layout.fixed:
-        raise ValueError(f"column {column} must be a date or timestamp, it is {batch.schema.field(column).type}")
-    cdef int64_t least = 0, greatest = 0
-    cdef cbool known
+    cdef vector[Reach] reaches
+    cdef Reach reach
+    cdef size_t index
+    cdef Batch batch
+    reaches.reserve(len(batches))
+    for batch in batches:
+        if column < 0 or <size_t>column >= batch.rows.columns.size():
+            raise IndexError(f"there is no column {column}, only 0 to {<int64_t>batch.rows.columns.size() - 1}")
+        reach.view = &batch.rows.columns[column].view
+        if not is_time_kind(reach.view.kind) or reach.view.layout != Layout.fixed:
+            raise ValueError(f"column {column} must be a date or timestamp, it is {batch.schema.field(column).type}")
+        reaches.push_back(reach)
     cdef KernelClock* clock = kernel_clock()
     with nogil:
         clock.enter()
-        known = time_range_of_column(view[0], &least, &greatest)
+        for index in range(reaches.size()):
+            reaches[index].known = time_range_of_column(
+                reaches[index].view[0], &reaches[index].least, &reaches[index].greatest
+            )
         clock.leave()
-    return (least, greatest) if known else None
+    cdef list ranges = []
+    for reach in reaches:
+        ranges.append((reach.least, reach.greatest) if reach.known else None)
+    return ranges

@@ -22,3 +22,4 @@ class Splitter:
     ) -> None: ...
     # owners: int32, shape (partition_count,): destination of each partition, in [0, owner_count)
     def split(self, batch: Batch) -> list[Batch | None]: ...  # one per owner, None where it gets no row
+    def split_all(self, batches: list[Batch]) -> list[list[Batch]]: ...  # the parts of each owner, in order

@@ -170,6 +170,13 @@ def _check_partition_count(partition_count):
         raise ValueError(f"partition_count must be at least 1 and below 2^31, got {partition_count}")
 
 
+cdef struct Split:
+    Rows* rows
+    vector[Rows] parts
+    Block order
+    vector[int64_t] starts
+
+
 cdef class Splitter:
     """Splits batches by the owner of each row's partition; the order of rows within an owner is kept.
 
@@ -201,36 +208,64 @@ cdef class Splitter:
 
     def split(self, Batch batch not None):
         """Return one batch per owner, None where it gets no row. ValueError if the batch has another number of columns."""
-        if batch.rows.columns.size() != <size_t>len(self.schema):
-            raise ValueError(f"the batch has {batch.rows.columns.size()} columns, the splitter's schema {len(self.schema)}")
-        result = [None] * self.owner_count
-        if batch.row_count == 0:
-            return result
-        if self.keys.empty():
-            result[self.owners[0]] = batch
-            return result
-        cdef vector[Rows] parts
-        cdef vector[int64_t] starts
-        cdef Block order
+        return [parts[0] if parts else None for parts in self.split_all([batch])]
+
+    def split_all(self, list batches not None):
+        """Split batches one after the other, in one call without the GIL.
+
+        Returns for each owner the list of its batches, in their order; a batch without rows for it has no part in it.
+        Raises ValueError if a batch has another number of columns.
+        """
+        cdef list parts_of_owners = [[] for _ in range(self.owner_count)]
+        cdef vector[Split] splits
+        cdef Split split
+        cdef Batch batch
+        cdef size_t column_count = len(self.schema)
+        cdef size_t index
+        splits.reserve(len(batches))
+        for batch in batches:
+            if batch.rows.columns.size() != column_count:
+                raise ValueError(f"the batch has {batch.rows.columns.size()} columns, the splitter's schema {column_count}")
+            split.rows = &batch.rows
+            splits.push_back(split)
+        cdef KernelClock* clock = kernel_clock()
+        if not self.keys.empty():
+            with nogil:
+                clock.enter()
+                for index in range(splits.size()):
+                    if splits[index].rows.row_count > 0:
+                        splits[index].parts = split_rows(
+                            dereference(shared_arena()), splits[index].rows[0], self.keys, self.owners, self.owner_count,
+                            &splits[index].order, &splits[index].starts,
+                        )
+                clock.leave()
+        for index in range(splits.size()):
+            self._hand_out(batches[index], splits[index], parts_of_owners)
+        return parts_of_owners
+
+    cdef int _hand_out(self, Batch batch, Split& split, list parts_of_owners) except -1:
+        """Append the parts of one batch to those of their owners."""
         cdef int32_t owner
         cdef size_t column
-        cdef KernelClock* clock = kernel_clock()
-        with nogil:
-            clock.enter()
-            parts = split_rows(dereference(shared_arena()), batch.rows, self.keys, self.owners, self.owner_count, &order, &starts)
-            clock.leave()
+        if batch.row_count == 0:
+            return 0
+        if self.keys.empty():
+            (<list>parts_of_owners[self.owners[0]]).append(batch)
+            return 0
         for owner in range(self.owner_count):
-            if parts[owner].row_count == batch.row_count:
-                result[owner] = batch
-                return result
-        opaque = _opaque_columns(batch, <int32_t*>order.get())
+            if split.parts[owner].row_count == batch.row_count:
+                (<list>parts_of_owners[owner]).append(batch)
+                return 0
+        opaque = _opaque_columns(batch, <int32_t*>split.order.get())
         for owner in range(self.owner_count):
-            if parts[owner].row_count == 0:
+            if split.parts[owner].row_count == 0:
                 continue
             for column, name, array in opaque:
-                parts[owner].columns[column] = import_array(array.slice(starts[owner], parts[owner].row_count), name)
-            result[owner] = make_batch(batch.schema, parts[owner])
-        return result
+                split.parts[owner].columns[column] = import_array(
+                    array.slice(split.starts[owner], split.parts[owner].row_count), name
+                )
+            (<list>parts_of_owners[owner]).append(make_batch(batch.schema, split.parts[owner]))
+        return 0
 
 
 cdef list _opaque_columns(Batch batch, int32_t* order):

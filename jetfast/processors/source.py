@@ -1,7 +1,8 @@
 """Reads a Source: its partitions become batches, watermarks and rejected rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,20 @@ from jetfast.core.event_time_report import report_event_time
 from jetfast.core.items import Emit, Output
 from jetfast.core.processor import BROADCAST, ProcessorContext, SourceProcessor, StateBatch
 from jetfast.core.readable import rows_as_json
-from jetfast.core.source import REJECTED_SCHEMA, ChecksEventTime, PartitionReader, Position, Rows, Source
+from jetfast.core.source import (
+    LARGE_BATCH_ROWS,
+    REJECTED_SCHEMA,
+    ChecksEventTime,
+    PartitionReader,
+    Position,
+    ReadsSeveral,
+    Rows,
+    Source,
+)
 from jetfast.core.throttling import NoThrottling, WatermarkThrottleFactory
 from jetfast.core.watermark_policies import WatermarkPolicyFactory
 from jetfast.errors import JetfastError, JobDefinitionError, JobFailedError
-from jetfast.kernels.event_times import time_range
+from jetfast.kernels.event_times import time_ranges
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
 
 REJECTED_PORT = 1
@@ -28,7 +38,6 @@ CUT_ROWS = 4096
 CUT_FRAMES = 64
 """Batches of up to CUT_ROWS rows are never cut for spanning many frames; a row costs more in small batches."""
 
-LARGE_BATCH_ROWS = 1024
 POLL_ROWS = 32_768
 """A poll of a source that never waits goes on after a large batch, up to so many rows: Python runs once for them."""
 
@@ -105,6 +114,7 @@ class SourceReader(SourceProcessor):
         self.next_rows = [0] * count  # for messages
         self.unfinished = list(range(count))
         self.readers = [None] * count
+        self.read_ready: list[Callable[[int], Sequence[Rows]] | None] = [None] * count
         self.restored: dict[str, dict[str, Any]] = {}
         self.started = False
         self.rotation = 0  # where an unbounded source without event time begins to ask
@@ -145,9 +155,7 @@ class SourceReader(SourceProcessor):
             if rows.batch.row_count or rows.rejected is not None or rows.filtered_rows:
                 if not self.cooperative:
                     now = now_us()  # reading took its time
-                self._take(partition, rows, now, output)
-                if self.cooperative and rows.batch.row_count >= LARGE_BATCH_ROWS:
-                    self._take_more(partition, rows.batch.row_count, now, output)
+                self._take_several(partition, rows, now, output)
                 break
             if self.event_time is not None:
                 now = now_us()
@@ -229,6 +237,7 @@ class SourceReader(SourceProcessor):
             if reader is None:
                 reader = self.source.open_reader(name, self.positions[partition], self.context)
                 self.readers[partition] = reader
+                self.read_ready[partition] = reader.read_ready if isinstance(reader, ReadsSeveral) else None
             return reader.read()
         except JetfastError:
             raise  # the connector has said which file or offset
@@ -247,6 +256,19 @@ class SourceReader(SourceProcessor):
         if self.event_time is not None:
             output += self.event_time.observe_finished(partition)
 
+    def _take_several(self, partition: int, rows: Rows, now: int, output: list[Output]) -> None:
+        """Take an answer and, if it is a large batch of a source that never waits, those that are there behind it."""
+        row_count = rows.batch.row_count
+        if not self.cooperative or row_count < LARGE_BATCH_ROWS:
+            self._take_run(partition, [rows], now, output)
+            return
+        run = [rows]
+        read_ready = self.read_ready[partition]
+        if read_ready is not None and len(self.unfinished) == 1:
+            run += read_ready(POLL_ROWS - row_count)
+        self._take_run(partition, run, now, output)
+        self._take_more(partition, sum(rows.batch.row_count for rows in run), now, output)
+
     def _take_more(self, partition: int, row_count: int, now: int, output: list[Output]) -> None:
         """Go on with a partition that gives large batches without waiting, while it stays the next to be read."""
         event_time = self.event_time
@@ -255,14 +277,48 @@ class SourceReader(SourceProcessor):
             if rows is None:
                 self._finish(partition, output)
                 return
-            self.positions[partition] = rows.position
             if rows.batch.row_count or rows.rejected is not None or rows.filtered_rows:
-                self._take(partition, rows, now, output)
-            elif event_time is not None:
-                output += event_time.observe_empty(partition, self.clock.read(now), now)
+                self._take_run(partition, [rows], now, output)
+            else:
+                self.positions[partition] = rows.position
+                if event_time is not None:
+                    output += event_time.observe_empty(partition, self.clock.read(now), now)
             if rows.batch.row_count < LARGE_BATCH_ROWS:
                 return
             row_count += rows.batch.row_count
+
+    def _take_run(self, partition: int, run: Sequence[Rows], now: int, output: list[Output]) -> None:
+        """Take answers one after the other. Their times are looked at together, which is all that most of them need."""
+        self.positions[partition] = run[-1].position
+        event_time = self.event_time
+        reaches: Iterable[tuple[int, int] | None] = repeat(None)
+        if event_time is not None and event_time.takes_greatest:
+            output += event_time.observe_rows(partition, self.clock.read(now))
+            reaches = time_ranges([rows.batch for rows in run], self.time_column)
+        row_count = 0
+        for rows, reach in zip(run, reaches, strict=False):
+            if event_time is None or reach is None or not self._leaves_whole(partition, rows, reach):
+                self._take(partition, rows, now, output)
+                continue
+            batch = rows.batch
+            row_count += batch.row_count
+            output.append(batch if batch.origin is not None else self._with_origin(partition, batch, rows))
+            output += event_time.observe_greatest(partition, reach[1], now)
+        self.context.counters["rows_read"] += row_count
+        self.next_rows[partition] += row_count
+
+    def _leaves_whole(self, partition: int, rows: Rows, times: tuple[int, int]) -> bool:
+        """May a batch leave as it came, without a look at single rows? `times`: its least and its greatest.
+
+        That is nearly every batch: all rows have a time, and they span few enough frames.
+        """
+        row_count = rows.batch.row_count
+        if row_count > self.batch_rows or rows.rejected is not None:
+            return False
+        if times[1] - times[0] > self.span_us and row_count > CUT_ROWS:
+            return False
+        event_time = self.event_time
+        return event_time is not None and not event_time.is_behind(partition)
 
     def _take(self, partition: int, rows: Rows, now: int, output: list[Output]) -> None:
         """Turn one answer of a reader into output: ACTIVE, rejected rows, then batches with a watermark behind each."""
@@ -280,8 +336,6 @@ class SourceReader(SourceProcessor):
             return
         counters["rows_read"] += row_count
         self.next_rows[partition] += row_count
-        if row_count <= self.batch_rows and self._take_whole(partition, rows, now, output):
-            return
         timestamps: npt.NDArray[np.int64] | None = None
         if event_time is not None:
             batch, timestamps = self._convert_times(partition, rows, output)
@@ -295,28 +349,6 @@ class SourceReader(SourceProcessor):
             if event_time is not None and timestamps is not None:
                 output += event_time.observe_timestamps(partition, timestamps[start:end], now)
             start = end
-
-    def _take_whole(self, partition: int, rows: Rows, now: int, output: list[Output]) -> bool:
-        """Take a batch that leaves as it came, without a look at single rows; False, and nothing is done, for another.
-
-        That is nearly every batch: all rows have a time, and they span few enough frames.
-        """
-        batch = rows.batch
-        event_time = self.event_time
-        if event_time is None:
-            output.append(self._with_origin(partition, batch, rows))
-            return True
-        if not event_time.takes_greatest or event_time.is_behind(partition):
-            return False
-        times = time_range(batch, self.time_column)
-        if times is None:
-            return False
-        least, greatest = times
-        if greatest - least > self.span_us and batch.row_count > CUT_ROWS:
-            return False
-        output.append(self._with_origin(partition, batch, rows))
-        output += event_time.observe_greatest(partition, greatest, now)
-        return True
 
     def _with_origin(self, partition: int, batch: Batch, rows: Rows) -> Batch:
         """The batch, which knows where it comes from; a reader may have said it already."""

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
-from jetfast.kernels.columns import Batch
+from jetfast.kernels.columns import Batch, batches_with_origin
 
 
 def test_origin_is_kept_by_everything_that_keeps_rows():
@@ -17,3 +18,19 @@ def test_origin_is_kept_by_everything_that_keeps_rows():
     assert known.select(["b"]).origin == ("flights/jfk.csv", 100)
     assert known.take(np.array([1], dtype=np.int32)).origin == ("flights/jfk.csv", 100)
     assert known.with_columns(batch.select(["a"], ["c"])).origin == ("flights/jfk.csv", 100)
+
+
+def test_record_batches_of_a_partition_are_numbered_through() -> None:
+    dictionary = pa.array(["x", "y"]).dictionary_encode()
+    for column in (pa.array([1, 2]), dictionary, pa.RunEndEncodedArray.from_arrays(pa.array([2]), pa.array([7]))):
+        pieces = [pa.record_batch({"a": column}), pa.record_batch({"a": column}).slice(1)]
+        batches = batches_with_origin(pieces, "flights/jfk.csv", 100)
+        assert [batch.origin for batch in batches] == [("flights/jfk.csv", 100), ("flights/jfk.csv", 102)]
+        assert [batch.to_arrow() for batch in batches] == [Batch.from_arrow(piece).to_arrow() for piece in pieces]
+    assert batches_with_origin([], "flights/jfk.csv", 0) == []
+
+
+def test_record_batches_taken_in_together_have_one_schema() -> None:
+    pieces = [pa.record_batch({"a": [1]}), pa.record_batch({"b": [1]})]
+    with pytest.raises(ValueError, match="all record batches must have the schema of the first, one has b: int64"):
+        batches_with_origin(pieces, "0", 0)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetfast.core.batch import Batch
-from jetfast.kernels.event_times import time_range
+from jetfast.kernels.event_times import time_ranges
 
 TYPES = [pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")] + [pa.date32(), pa.date64()]
 
@@ -28,23 +28,29 @@ def test_the_range_is_that_of_the_single_times(data_type: pa.DataType, values: l
     batch = batch_of(values, data_type).slice(min(start, len(values) - 1))
     times, validity = batch.timestamps("t")
     assert validity is None
-    assert time_range(batch, 1) == (times.min(), times.max())
+    assert time_ranges([batch], 1)[0] == (times.min(), times.max())
 
 
 @pytest.mark.parametrize("values", [[2**63 - 1, -(2**63), 0] * 11, [-(2**63)], [2**63 - 1]])
 def test_the_ends_of_int64_are_times(values: list[int]) -> None:
-    assert time_range(batch_of(values, pa.timestamp("us")), 1) == (min(values), max(values))
+    assert time_ranges([batch_of(values, pa.timestamp("us"))], 1)[0] == (min(values), max(values))
 
 
 def test_no_rows_nulls_and_times_that_do_not_fit_have_no_range() -> None:
-    assert time_range(batch_of([], pa.timestamp("us")), 1) is None
-    assert time_range(batch_of([1, None], pa.timestamp("us")), 1) is None
-    assert time_range(batch_of([0, 2**62], pa.timestamp("ms")), 1) is None
-    assert time_range(batch_of([0, -(2**62)], pa.timestamp("s")), 1) is None
+    assert time_ranges([batch_of([], pa.timestamp("us"))], 1)[0] is None
+    assert time_ranges([batch_of([1, None], pa.timestamp("us"))], 1)[0] is None
+    assert time_ranges([batch_of([0, 2**62], pa.timestamp("ms"))], 1)[0] is None
+    assert time_ranges([batch_of([0, -(2**62)], pa.timestamp("s"))], 1)[0] is None
+
+
+def test_each_batch_has_its_own_range() -> None:
+    batches = [batch_of(values, pa.timestamp("us")) for values in ([3, 1], [], [7], [None])]
+    assert time_ranges(batches, 1) == [(1, 3), None, (7, 7), None]
+    assert time_ranges([], 1) == []
 
 
 def test_only_dates_and_timestamps_have_a_range() -> None:
     with pytest.raises(ValueError, match="column 0 must be a date or timestamp, it is int64"):
-        time_range(batch_of([1], pa.timestamp("us")), 0)
+        time_ranges([batch_of([1], pa.timestamp("us"))], 0)[0]
     with pytest.raises(IndexError, match="there is no column 2"):
-        time_range(batch_of([1], pa.timestamp("us")), 2)
+        time_ranges([batch_of([1], pa.timestamp("us"))], 2)[0]

@@ -216,6 +216,24 @@ def test_split_of_every_size_keeps_all_rows(row_count: int, owner_count: int) ->
             assert part.to_arrow().equals(expected)
 
 
+def test_batches_that_are_split_together_are_split_as_each_alone() -> None:
+    keys = pa.array(range(500))
+    nested = pa.array([[key] for key in range(500)])
+    for columns in ({"k": keys}, {"k": keys, "nested": nested}):
+        rows = pa.record_batch(columns)
+        batches = [
+            Batch.from_arrow(rows.slice(start, count)) for start, count in ((0, 300), (300, 0), (300, 1), (301, 199))
+        ]
+        for keys_of_edge in (["k"], []):
+            splitter = Splitter(rows.schema, keys_of_edge, np.arange(271, dtype=np.int32) % 3, 3)
+            alone = [splitter.split(batch) for batch in batches]
+            together = splitter.split_all(batches)
+            for owner in range(3):
+                expected = [parts[owner].to_arrow() for parts in alone if parts[owner] is not None]
+                assert [part.to_arrow() for part in together[owner]] == expected
+    assert splitter.split_all([]) == [[], [], []]
+
+
 def run_with_simd(value: str, code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code],
