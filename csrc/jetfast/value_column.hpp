@@ -10,7 +10,7 @@
 #include "jetfast/arrow_c_data.hpp"
 #include "jetfast/batch.hpp"
 #include "jetfast/column_view.hpp"
-#include "jetfast/key_index.hpp"
+#include "jetfast/key_cells.hpp"
 #include "jetfast/timestamps.hpp"
 
 namespace jetfast {
