@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from jetfast.connectors.files import files
     from jetfast.connectors.generator import generator
     from jetfast.connectors.memory import memory
+    from jetfast.connectors.postgres import postgres
     from jetfast.control.job import Job
     from jetfast.control.job_state import JobStatus
     from jetfast.core.aggregate import (
@@ -77,6 +78,7 @@ _MODULE_OF = {
     "mean": "jetfast.core.aggregate",
     "memory": "jetfast.connectors.memory",
     "min": "jetfast.core.aggregate",
+    "postgres": "jetfast.connectors.postgres",
     "session": "jetfast.core.windows",
     "sliding": "jetfast.core.windows",
     "stddev": "jetfast.core.aggregate",
@@ -95,7 +97,7 @@ __all__ = [  # noqa: RUF022  # by meaning
     "count", "sum", "mean", "avg", "min", "max",
     "variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop",
     "tumbling", "sliding", "session", "watermarks",
-    "files", "memory", "generator", "console", "collect",
+    "files", "postgres", "memory", "generator", "console", "collect",
     "LocalCluster", "Job", "JobStatus", "Guarantee", "snapshots", "errors", "assign_partitions", "__version__",
 ]  # fmt: skip
 
