@@ -295,12 +295,13 @@ class Execution:
                 channel = ChannelId(edge.index, index, downstream)
                 peer = edge.destination.member_of(downstream)
                 if peer == self.member:
-                    offer: Offer = self.queues[channel].offer
+                    queue = self.queues[channel]
+                    targets.append(Target(peer, downstream, queue.offer, queue.offer_batches))
                 else:
-                    offer = sized_offer(
-                        self._transport(edge).sender(peer, channel, edge.edge.schema, self.remote_items[edge.index])
+                    sender = self._transport(edge).sender(
+                        peer, channel, edge.edge.schema, self.remote_items[edge.index]
                     )
-                targets.append(Target(peer, downstream, offer))
+                    targets.append(Target(peer, downstream, sized_offer(sender)))
             edges.append((edge.edge.source_port, self._outbound_edge(edge, targets)))
         if self.check_times and plan.inbound(name):  # sources are excepted
             columns = {edge.edge.source_port: edge.edge.time_column for edge in plan.outbound(name)}
@@ -322,7 +323,7 @@ class Execution:
             if len(targets) == 1 or not routing.keys:  # no keys: one global partition, 0
                 return SingleTargetEdge(targets, measured, 0 if len(targets) == 1 else int(owners[0]))
             splitter = Splitter(plan.edge.schema, routing.keys, owners, len(targets))
-            return PartitionedEdge(targets, measured, splitter.split)
+            return PartitionedEdge(targets, measured, splitter.split, splitter.split_all)
         if len(targets) == 1:
             return SingleTargetEdge(targets, measured, 0)
         return RoundRobinEdge(targets, measured)

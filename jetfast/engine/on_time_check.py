@@ -55,7 +55,7 @@ class CheckingOutbox(Outbox):
                 self.watermark = item.value
             return broadcast(item)
 
-        self.send, self.broadcast = checked_send, checked_broadcast
+        self.send, self.broadcast, self.send_run = checked_send, checked_broadcast, self.send_one_by_one
 
     def send_to(self, port: int, batch: Batch) -> bool:
         """Send rows to a port; nothing happens if nobody reads it."""

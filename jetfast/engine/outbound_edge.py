@@ -2,7 +2,7 @@
 
 Nothing blocks: `send` and `broadcast` return False when some queue had no room. Then what is left is kept here,
 `resume` tries again, and nothing new may be sent before it returns True. A queue that has taken its part never gets
-it twice.
+it twice. `send_run` sends several batches in fewer calls, and says how many it has taken.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,14 @@ from jetfast.core.items import ControlItem
 Offer = Callable[[Any, int], bool]
 """Puts an item of so many bytes into a queue; False: no room now."""
 
+OfferBatches = Callable[[list[Batch], bool], int]
+"""`SpscQueue.offer_batches`: puts batches into a queue (are their bytes counted?); how many had room."""
+
 Split = Callable[[Batch], Sequence[Batch | None]]
 """`Splitter.split`: one part per queue, None where it gets no row."""
+
+SplitAll = Callable[[list[Batch]], list[list[Batch]]]
+"""`Splitter.split_all`: the parts of each queue."""
 
 
 class Target(NamedTuple):
@@ -25,6 +31,8 @@ class Target(NamedTuple):
     processor: int
     """Index of the downstream processor in the whole cluster."""
     offer: Offer
+    offer_batches: OfferBatches | None = None
+    """Of a queue of this member."""
 
 
 class OutboundEdge:
@@ -43,6 +51,16 @@ class OutboundEdge:
     def send(self, batch: Batch) -> bool:
         """Send rows (one or more). False: call `resume` until it gives True."""
         raise NotImplementedError
+
+    def send_run(self, batches: list[Batch]) -> int:
+        """Send batches (one or more rows each) one after the other, as many as go before one has no room.
+
+        Returns how many are sent or kept here. If any is kept, the edge is blocked.
+        """
+        for index, batch in enumerate(batches, 1):
+            if not self.send(batch):
+                return index
+        return len(batches)
 
     def broadcast(self, item: ControlItem) -> bool:
         """Send a control item to every queue. False: call `resume` until it gives True."""
@@ -65,8 +83,22 @@ class OutboundEdge:
 
     def resume(self) -> bool:
         """Offer again what had no room; True when all has left."""
-        self.remaining = [left for left in self.remaining if not left[0](left[1], left[2])]
-        return not self.remaining
+        remaining: list[tuple[Offer, Any, int]] = []
+        for offer, item, nbytes in self.remaining:
+            # What is behind an item that has still no room must not overtake it.
+            if (remaining and remaining[-1][0] == offer) or not offer(item, nbytes):
+                remaining.append((offer, item, nbytes))
+        self.remaining = remaining
+        return not remaining
+
+    def offer_run(self, target: Target, batches: list[Batch]) -> None:
+        """Offer batches to one queue; those that have no room remain."""
+        measured = self.measured
+        taken = 0 if target.offer_batches is None else target.offer_batches(batches, measured)
+        offer = target.offer
+        for batch in batches[taken:]:
+            nbytes = batch.nbytes if measured else 0
+            self.remaining.append((offer, batch, nbytes))
 
 
 class RoundRobinEdge(OutboundEdge):
@@ -116,11 +148,12 @@ class RoundRobinEdge(OutboundEdge):
 class SingleTargetEdge(OutboundEdge):
     """All rows to one queue: all-to-one, a partitioned edge with one owner."""
 
-    __slots__ = ("offer",)
+    __slots__ = ("offer", "target")
 
     def __init__(self, targets: Sequence[Target], measured: bool, target: int) -> None:
         super().__init__(targets, measured)
-        self.offer = self.offers[target]
+        self.target = targets[target]
+        self.offer = self.target.offer
 
     def send(self, batch: Batch) -> bool:
         nbytes = batch.nbytes if self.measured else 0
@@ -130,15 +163,25 @@ class SingleTargetEdge(OutboundEdge):
         self.blocked.append(self)
         return False
 
+    def send_run(self, batches: list[Batch]) -> int:
+        self.offer_run(self.target, batches)
+        self.all_sent()
+        return len(batches)
+
 
 class PartitionedEdge(OutboundEdge):
     """Each row to the owner of its key's partition; owner i is behind queue i."""
 
-    __slots__ = ("split",)
+    __slots__ = ("split", "split_all", "targets")
 
-    def __init__(self, targets: Sequence[Target], measured: bool, split: Split) -> None:
+    def __init__(
+        self, targets: Sequence[Target], measured: bool, split: Split, split_all: SplitAll | None = None
+    ) -> None:
         super().__init__(targets, measured)
+        self.targets = targets
         self.split = split
+        self.split_all = split_all
+        """Splits several batches at once; None: they are split one by one."""
 
     def send(self, batch: Batch) -> bool:
         measured = self.measured
@@ -149,6 +192,15 @@ class PartitionedEdge(OutboundEdge):
                 if not offer(part, nbytes):
                     remaining.append((offer, part, nbytes))
         return self.all_sent() if remaining else True
+
+    def send_run(self, batches: list[Batch]) -> int:
+        if self.split_all is None:
+            return super().send_run(batches)
+        for target, parts in zip(self.targets, self.split_all(batches), strict=True):
+            if parts:
+                self.offer_run(target, parts)
+        self.all_sent()
+        return len(batches)
 
 
 class BroadcastEdge(OutboundEdge):
@@ -200,7 +252,7 @@ class FanoutEdge(OutboundEdge):
 class Outbox:
     """All outbound edges of one processor, by output port."""
 
-    __slots__ = ("blocked", "broadcast", "edges", "main", "ports", "send")
+    __slots__ = ("blocked", "broadcast", "edges", "main", "ports", "send", "send_run")
 
     def __init__(self, edges: Sequence[tuple[int, OutboundEdge]]) -> None:
         """`edges`: (output port, edge)."""
@@ -213,6 +265,10 @@ class Outbox:
             edge.blocked = self.blocked
         self.send: Callable[[Batch], bool] = self.main[0].send if len(self.main) == 1 else self.send_to_all
         """Sends rows to the main port. False: call `resume` until it gives True."""
+        self.send_run: Callable[[list[Batch]], int] = (
+            self.main[0].send_run if len(self.main) == 1 else self.send_one_by_one
+        )
+        """Sends batches to the main port; how many it has taken. If `blocked`, call `resume` until it gives True."""
         self.broadcast: Callable[[ControlItem], bool] = (
             self.edges[0].broadcast if len(self.edges) == 1 else self.broadcast_to_all
         )
@@ -222,6 +278,12 @@ class Outbox:
         for edge in self.main:
             edge.send(batch)
         return not self.blocked
+
+    def send_one_by_one(self, batches: list[Batch]) -> int:
+        for index, batch in enumerate(batches, 1):
+            if not self.send(batch):
+                return index
+        return len(batches)
 
     def send_to(self, port: int, batch: Batch) -> bool:
         """Send rows to a port; nothing happens if nobody reads it."""

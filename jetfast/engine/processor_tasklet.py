@@ -202,6 +202,18 @@ class ProcessorTasklet:
                     rows_left -= rows
                     if rows_left <= 0:
                         return False
+            elif type(item) is list:
+                taken = outbox.send_run(item)
+                self.batches_out += taken
+                for batch in item[:taken]:
+                    rows = batch.row_count
+                    self.rows_out += rows
+                    rows_left -= rows
+                self.emitted = True
+                if taken < len(item):
+                    self.output = chain((item[taken:],), output)
+                if outbox.blocked or rows_left <= 0:
+                    return False
             elif not self.send_other(item):
                 return False
         self.output = None
@@ -263,7 +275,7 @@ class ProcessorTasklet:
         if not output:
             return False
         if type(output) is list or type(output) is tuple:
-            self.output = iter(output)
+            self.output = iter(in_runs(output))
             self.busy = True
             return True
         # A generator tells only when it is pulled whether it has anything: an empty one must not keep the worker awake.
@@ -376,3 +388,18 @@ class ProcessorTasklet:
         """How far event time has come here; None before the first watermark."""
         watermark = self.watermark_out if self.inbound is None else self.inbound.watermark
         return None if watermark == MIN_TIME else watermark
+
+
+def in_runs(output: Iterable[Any]) -> list[Any]:
+    """Put batches that follow each other into lists, which are sent together; batches without rows are left out."""
+    items: list[Any] = []
+    run: list[Batch] = []
+    for item in output:
+        if type(item) is not Batch:
+            run = []
+            items.append(item)
+        elif item.row_count:
+            if not run:
+                items.append(run)
+            run.append(item)
+    return items

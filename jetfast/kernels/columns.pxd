@@ -13,6 +13,7 @@ cdef class Batch:
     cdef readonly object schema  # pyarrow.Schema
     cdef readonly object origin  # (source partition, number of the first row in it) or None
 
+    cdef int64_t count_bytes(self) except -1  # `nbytes`
     cdef int find_column(self, name) except -1  # ValueError that names the columns there are
 
 

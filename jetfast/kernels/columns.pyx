@@ -238,6 +238,9 @@ cdef class Batch:
     @property
     def nbytes(self):
         """Bytes that these rows take: slices by their rows, dictionaries by the share of the rows."""
+        return self.count_bytes()
+
+    cdef int64_t count_bytes(self) except -1:
         cdef int64_t total = 0
         cdef Column* column
         cdef size_t index

@@ -21,6 +21,7 @@ class SpscQueue:
 
     def __init__(self, capacity: int, budget: MemoryBudget | None = None) -> None: ...
     def offer(self, item: object, nbytes: int = 0) -> bool: ...  # producer; False: no room now
+    def offer_batches(self, batches: list[Batch], measured: bool) -> int: ...  # producer; how many had room
     def poll(self) -> object | None: ...  # consumer
     def poll_batches(self, rows_max: int) -> list[Batch]: ...  # consumer; those that come next
     def peek(self) -> object | None: ...  # consumer

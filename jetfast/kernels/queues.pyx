@@ -86,6 +86,19 @@ cdef class SpscQueue:
 
     def offer(self, item not None, int64_t nbytes=0):
         """Producer: put an item of `nbytes` bytes in; False: no room now, nothing was taken."""
+        return self._put(item, nbytes)
+
+    def offer_batches(self, list batches not None, bint measured):
+        """Producer: put batches in, one after the other; how many had room. measured: are their bytes counted?"""
+        cdef Py_ssize_t taken = 0
+        cdef Batch batch
+        for batch in batches:
+            if not self._put(batch, batch.count_bytes() if measured else 0):
+                break
+            taken += 1
+        return taken
+
+    cdef bint _put(self, object item, int64_t nbytes) except -1:
         if self.budget is not None and nbytes != 0 and self.budget.budget.exhausted() and not self.queue.drained():
             return False
         cdef Slot slot
