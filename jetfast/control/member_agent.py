@@ -79,6 +79,7 @@ def make_execution(
     return Execution(
         dag,
         job=prepare.job,
+        job_id=prepare.job_id,
         execution_id=prepare.execution_id,
         member=prepare.member,
         member_count=prepare.member_count,

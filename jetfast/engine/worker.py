@@ -142,5 +142,5 @@ class Worker:
                 parker.parked = True  # and look once more
             else:
                 parker.park(park_seconds)
-                woken = all(assignment.woken for assignment in running)
+                woken = all(assignment.woken and not assignment.tasklet.waits_for_outside for assignment in running)
                 park_seconds = min(PARK_SECONDS_WOKEN if woken else PARK_SECONDS_MAX, park_seconds * 2)
