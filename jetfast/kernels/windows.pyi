@@ -9,6 +9,7 @@ from jetfast.kernels.columns import Batch
 AGGREGATE_KINDS: tuple[str, ...]
 
 def aggregate_result_type(kind: str, value_type: pa.DataType | None) -> pa.DataType: ...  # Spark's rules; TypeError
+def is_ranked(data_type: pa.DataType) -> bool: ...  # can `keep_top` go by results of this type?
 
 class TableLayout:
     """The definition that both tables share; they make it."""
@@ -55,6 +56,9 @@ class WindowTable(ResultTable):
         partition_count: int = 271,
         partitions: Iterable[int] | None = None,  # owned (None: all); `save` writes a bound for each
     ) -> None: ...
+    def keep_top(
+        self, by: str, count: int, ascending: bool = False, per: Sequence[str] = ()
+    ) -> None: ...  # n best only
     def accumulate_all(self, batches: Sequence[Batch]) -> None: ...  # one after the other; late rows are only counted
     def advance(self, watermark: int) -> bool: ...  # every window with end <= watermark becomes due; is there any?
     def accumulate_partials(self, batch: Batch) -> None: ...  # second stage: rows of partial_schema
