@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from jetfast.core.batch import Batch
 from jetfast.core.items import Output
 from jetfast.core.processor import ProcessorContext
+from jetfast.core.top_results import TopResults
 from jetfast.core.windows import Window
 from jetfast.kernels.windows import WindowTable
 from jetfast.processors.keyed_window import KeyedWindow
@@ -13,9 +14,12 @@ from jetfast.processors.keyed_window import KeyedWindow
 class SlidingWindowProcessor(KeyedWindow[Window, WindowTable]):
     """Tumbling and sliding windows: judges which rows are late, and gives those that missed a window to port 1."""
 
+    top: TopResults | None = None
+    """Of the results of each window, only these are given."""
+
     def make_table(self, context: ProcessorContext) -> WindowTable:
         window = self.window
-        return WindowTable(
+        table = WindowTable(
             *self.table_arguments(),
             window.size_us,
             window.slide_us,
@@ -23,6 +27,9 @@ class SlidingWindowProcessor(KeyedWindow[Window, WindowTable]):
             context.partition_count,
             context.partitions,
         )
+        if self.top is not None:
+            table.keep_top(self.top.by, self.top.count, self.top.ascending, self.top.per)
+        return table
 
     def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> Iterable[Output]:
         if self.collect_late:
