@@ -46,7 +46,7 @@ from jetfast.engine.snapshot_store import SnapshotArea, SnapshotStore
 from jetfast.engine.snapshot_tasklet import SnapshotTasklet
 from jetfast.engine.state_writer import StateWriter, StateWriterThread
 from jetfast.engine.transport import ChannelId, ReceivingEnd, SendingEnd, Transport
-from jetfast.engine.worker import Assignment, Worker
+from jetfast.engine.worker import Abandoned, Assignment, Worker
 from jetfast.errors import JobCancelledError, ProtocolError, ResourcesError
 from jetfast.kernels.partitioning import Splitter
 from jetfast.kernels.queues import MemoryBudget, SpscQueue
@@ -254,11 +254,26 @@ class Execution:
         elif state == "running":
             self.fail(reason)
 
+    def abandon(self) -> None:
+        """Stop as if the process had died: threads end after the call that they are in, and no processor is closed.
+
+        For tests of crashes. Returns at once; `join` waits.
+        """
+        with self.lock:
+            self.error = Abandoned()
+            if self.state in ("new", "open"):
+                self.state = "finished"
+        self._wake()
+
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until all threads but the calling one are gone, at most `timeout` seconds; True if they are."""
+        """Wait until all threads but the calling one are gone, at most `timeout` seconds; True if they are.
+
+        After an error the one that stores state is not waited for: a store that hangs keeps it, and what it may still
+        write lies where nobody looks.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         threads = [worker.thread for worker in self.workers]
-        if self.writer_thread is not None:
+        if self.writer_thread is not None and self.error is None:
             threads.append(self.writer_thread.thread)
         others = [thread for thread in threads if thread is not threading.current_thread()]
         for thread in others:

@@ -1,4 +1,4 @@
-"""A thread that encodes and stores the state that the tasklets of a member have frozen, one after the other."""
+"""A thread that works with the snapshot store, one piece of work after the other: a store may be slow, or hang."""
 
 import queue
 import threading
@@ -9,7 +9,10 @@ StateWriter = Callable[[Callable[[], None]], None]
 
 
 class StateWriterThread:
-    """A StateWriter with a thread of its own. `start` before the first work; `stop` lets what is under way finish."""
+    """A StateWriter with a thread of its own. `start` before the first work; `stop` lets what is under way finish.
+
+    A member has one that encodes and stores what its tasklets have frozen, a coordinator has one for its records.
+    """
 
     def __init__(self, name: str) -> None:
         self.works: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -23,9 +26,9 @@ class StateWriterThread:
         """Start the thread. RuntimeError if the system refuses."""
         self.thread.start()
 
-    def stop(self) -> None:
-        """Begin no more work. Returns at once."""
-        self.stopped = True
+    def stop(self, finish: bool = False) -> None:
+        """Begin no more work (`finish`: than there is already). Returns at once."""
+        self.stopped = not finish
         self.works.put(None)
 
     def run(self) -> None:
