@@ -4,7 +4,7 @@ Event time is int64 microseconds since 1970-01-01 UTC; MIN_TIME and MAX_TIME are
 """
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from jetfast.errors import DurationError
@@ -103,3 +103,11 @@ def format_duration(duration: int) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return sign + " ".join(parts)
+
+
+def format_time(time: int) -> str:
+    """Return event time (microseconds) as ISO text in UTC; what no calendar reaches as a number."""
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time)).isoformat()
+    except OverflowError:
+        return f"{time} us"

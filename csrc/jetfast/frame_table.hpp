@@ -21,12 +21,14 @@ class FrameTable : public KeyedFrames {
     taking_ = flushing_ = false;
     rows += batch.row_count;
     group_rows(batch.time, batch.row_count);
+    if (places) places->clear();
     if (grouped_.count == 0) return;
     widen_values(batch.values);
     slots_.resize(static_cast<size_t>(grouped_.count));
     keys_.find_or_insert(batch.keys.data(), grouped_.rows_at(0), grouped_.count, slots_.data());
     for (const FrameGroup& group : grouped_.groups)
       add_rows(frame_at(group.frame), slots_.data() + group.start, grouped_.rows_at(group.start), group.count, true);
+    tell_places(0);
   }
 
   // Frames that are there now and end at or before the watermark become due. A row that comes later for such a frame opens

@@ -110,6 +110,23 @@ struct MemoryUse {
   int64_t keys, frames, entries, key_bytes, frame_bytes;
 };
 
+// Where the rows of the last call went, for whoever keeps states of his own beside the table. A place is a slot, of sessions
+// an entry; it means another key only when everything that it held has left.
+struct Places {
+  std::vector<int32_t> rows;      // of the batch, those that were taken in
+  std::vector<uint32_t> places;   // of each; of each row that was emitted or saved
+  std::vector<int64_t> frames;    // of each (not of sessions)
+  std::vector<uint32_t> merged_from, merged_to;  // sessions that joined, in this order; `places` name what is left
+
+  void clear() {
+    rows.clear();
+    places.clear();
+    frames.clear();
+    merged_from.clear();
+    merged_to.clear();
+  }
+};
+
 class KeyedFrames {
  public:
   KeyedFrames(TableSpec spec, Arena& arena)
@@ -157,6 +174,7 @@ class KeyedFrames {
 
   int64_t rows = 0;           // all rows taken in
   int64_t rejected_rows = 0;  // of them, without a time
+  Places* places = nullptr;   // told after each call, if it is given
 
   const std::vector<Field>& fields() const { return fields_; }
   const WindowShape& shape() const { return shape_; }
@@ -190,6 +208,7 @@ class KeyedFrames {
     const auto count = static_cast<int64_t>(entries.size());
     std::vector<uint32_t> slots(entries.size());
     for (size_t i = 0; i < entries.size(); ++i) slots[i] = entries[i].first->slots[entries[i].second];
+    if (places) places->places = slots;
     Rows result = partial_keys(slots.data(), count);
     auto* ends = result.columns[keys_.types().size()].mutable_values<int64_t>();
     for (size_t i = 0; i < entries.size(); ++i) ends[i] = entries[i].first->end;
@@ -225,6 +244,19 @@ class KeyedFrames {
     result.columns.push_back(allocate_fixed(arena_, fixed_type(Kind::int64, 8), count));
     for (const Field& field : fields_) result.columns.push_back(allocate_fixed(arena_, partial_type(field), count));
     return result;
+  }
+
+  // Rows of grouped_ from the place `first` on went to slots_.
+  void tell_places(int64_t first) const {
+    if (!places) return;
+    places->clear();
+    const int64_t count = grouped_.count - first;
+    if (count == 0) return;
+    places->places.assign(slots_.begin(), slots_.begin() + count);
+    places->rows.reserve(static_cast<size_t>(count));
+    places->frames.reserve(static_cast<size_t>(count));
+    for (int64_t place = first; place < grouped_.count; ++place) places->rows.push_back(grouped_.row_at(place));
+    for (const FrameGroup& group : grouped_.groups) places->frames.insert(places->frames.end(), static_cast<size_t>(group.count), group.frame);
   }
 
   // ---- rows by frame

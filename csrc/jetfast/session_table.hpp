@@ -49,11 +49,13 @@ class SessionTable : public KeyedResults {
     if (!bounds_.empty()) assign_row_partitions(batch.keys, batch.row_count);
     drop_late(times, late);
     const int64_t count = grouped_.count;
+    if (places) places->clear();
     if (count == 0) return;
     widen_values(batch.values);
     find_sessions(batch.keys, grouped_.rows_at(0), count, times, times);
     accumulate_values(fields_[0], pool_->state(0), entries_.data(), nullptr, count, nullptr, is_far());
     add_values(*pool_, grouped_.rows_at(0), count);
+    tell_sessions(grouped_.rows_at(0), count);
     combine_merged();
   }
 
@@ -122,6 +124,7 @@ class SessionTable : public KeyedResults {
     }
     write_aggregates(out, states, count);
     result = finish_results(out);
+    if (places) places->places.assign(entries_.begin(), entries_.begin() + count);
     for (int64_t i = 0; i < count; ++i) {
       unlink(entries_[i]);
       release(entries_[i]);
@@ -155,6 +158,7 @@ class SessionTable : public KeyedResults {
     for (const uint32_t entry : chosen) entries[static_cast<size_t>(next[static_cast<size_t>(partition_of(entry))]++)] = entry;
     const auto count = static_cast<int64_t>(entries.size());
     for (int64_t i = 0; i < count; ++i) slots[i] = sessions_[entries[i]].slot;
+    if (places) places->places = entries;
     Rows result;
     result.row_count = count;
     result.columns = keys_.keys_of(slots.data(), count, arena_);
@@ -192,6 +196,7 @@ class SessionTable : public KeyedResults {
     copy(batch.last, last);
     find_sessions(batch.keys, nullptr, batch.row_count, first.data(), last.data());
     add_fields(*pool_, nullptr, batch.row_count, batch.fields);
+    tell_sessions(nullptr, batch.row_count);
     combine_merged();
   }
 
@@ -353,6 +358,26 @@ class SessionTable : public KeyedResults {
     merged_newer_.push_back(static_cast<int32_t>(newer));
     sessions_[older].last = std::max(sessions_[older].last, gone.last);
     if (first < sessions_[older].first) start_earlier(older, first);
+  }
+
+  // The sessions that rows went to, and which of them joined: before their entries are given out again.
+  void tell_sessions(const int32_t* rows, int64_t count) {
+    if (!places) return;
+    places->clear();
+    places->merged_from.assign(merged_newer_.begin(), merged_newer_.end());
+    places->merged_to = merged_older_;
+    std::unordered_map<uint32_t, uint32_t> kept;  // what is left of a session that joined another
+    for (size_t i = merged_newer_.size(); i-- > 0;) {
+      const auto found = kept.find(merged_older_[i]);
+      kept[places->merged_from[i]] = found == kept.end() ? merged_older_[i] : found->second;
+    }
+    places->places.assign(entries_.begin(), entries_.begin() + count);
+    if (!kept.empty())
+      for (uint32_t& entry : places->places)
+        if (const auto found = kept.find(entry); found != kept.end()) entry = found->second;
+    for (uint32_t& entry : places->merged_to)
+      if (const auto found = kept.find(entry); found != kept.end()) entry = found->second;
+    for (int64_t i = 0; i < count; ++i) places->rows.push_back(rows ? rows[i] : static_cast<int32_t>(i));
   }
 
   // After the values of a batch are in: fields of merged sessions join, in the order in which the sessions did.

@@ -300,6 +300,7 @@ class SlotFrames : public KeyedResults {
     const auto count = static_cast<int64_t>(entries.size());
     std::vector<uint32_t> slots(entries.size());
     for (size_t i = 0; i < entries.size(); ++i) slots[i] = entries[i].first->slot_of(entries[i].second);
+    if (places) places->places = slots;
     Rows result;
     result.row_count = count;
     result.columns = keys_.keys_of(slots.data(), count, arena_);

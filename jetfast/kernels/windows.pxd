@@ -7,7 +7,7 @@ from jetfast.kernels._csrc cimport window_table as cpp
 from jetfast.kernels._csrc.accumulators cimport Field
 from jetfast.kernels._csrc.frame_table cimport FrameTable as CppFrameTable
 from jetfast.kernels._csrc.key_index cimport KeyIndex
-from jetfast.kernels._csrc.keyed_frames cimport BatchColumns, PartialColumns, TableSpec
+from jetfast.kernels._csrc.keyed_frames cimport BatchColumns, PartialColumns, Places, TableSpec
 from jetfast.kernels._csrc.keyed_results cimport KeyedResults, Overflow
 from jetfast.kernels.columns cimport Batch
 
@@ -34,6 +34,7 @@ cdef class ResultTable:
     cdef object owned
     cdef str state_kind  # kind of the saved rows
     cdef bint started
+    cdef Places places
 
     cdef int start(self, TableLayout layout, partitions, str state_kind) except -1
     cdef int restore_rows(self, Batch batch, int32_t partition) except -1
@@ -46,3 +47,4 @@ cdef class WindowTable(ResultTable):
 cdef class FrameTable:
     cdef unique_ptr[CppFrameTable] table
     cdef TableLayout layout
+    cdef Places places

@@ -1,15 +1,21 @@
 """Types of windows.pyx: windowed aggregation by key (SEMANTICS: frames, lateness, emission)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.kernels.columns import Batch
 
 AGGREGATE_KINDS: tuple[str, ...]
 
+Rows = npt.NDArray[np.int32]
+Places = npt.NDArray[np.int64]
+Frames = npt.NDArray[np.int64]
+
 def aggregate_result_type(kind: str, value_type: pa.DataType | None) -> pa.DataType: ...  # Spark's rules; TypeError
-def is_ranked(data_type: pa.DataType) -> bool: ...  # can `keep_top` go by results of this type?
+def unused_name(name: str, names: Container[str]) -> str: ...  # with underscores after it until it is not among names
 
 class TableLayout:
     """The definition that both tables share; they make it."""
@@ -37,6 +43,12 @@ class ResultTable:
     def save(self) -> list[tuple[int, str, pa.RecordBatch]]: ...  # (partition, kind, rows)
     def restore(self, partition: int, kind: str, rows: pa.RecordBatch) -> None: ...
     def finish_restore(self) -> None: ...
+    # For states that are kept beside the table, after tell_places. A place: a key's slot, or a session.
+    def tell_places(self) -> None: ...
+    def taken_rows(self) -> tuple[Rows, Places, Frames]: ...  # by the last call; of sessions no frames
+    def merged_places(self) -> tuple[Places, Places]: ...  # sessions that joined in the last call: from, to
+    def emitted_places(self) -> Places: ...  # of the rows of the last emit
+    def save_with_places(self) -> list[tuple[tuple[int, str, pa.RecordBatch], Places | None]]: ...  # pieces of save
 
 class WindowTable(ResultTable):
     """Aggregates per key and window.
@@ -56,9 +68,6 @@ class WindowTable(ResultTable):
         partition_count: int = 271,
         partitions: Iterable[int] | None = None,  # owned (None: all); `save` writes a bound for each
     ) -> None: ...
-    def keep_top(
-        self, by: str, count: int, ascending: bool = False, per: Sequence[str] = ()
-    ) -> None: ...  # n best only
     def accumulate_all(self, batches: Sequence[Batch]) -> None: ...  # one after the other; late rows are only counted
     def advance(self, watermark: int) -> bool: ...  # every window with end <= watermark becomes due; is there any?
     def accumulate_partials(self, batch: Batch) -> None: ...  # second stage: rows of partial_schema
@@ -85,4 +94,7 @@ class FrameTable:
     def advance(self, watermark: int) -> None: ...  # frames with end <= watermark become due
     def flush(self) -> None: ...  # all frames become due
     def take_partials(self, rows_max: int = 65536) -> Batch | None: ...
+    def tell_places(self) -> None: ...  # as WindowTable
+    def taken_rows(self) -> tuple[Rows, Places, Frames]: ...
+    def partial_places(self) -> Places: ...  # of the rows of the last take_partials
     def memory(self) -> dict[str, int]: ...

@@ -1,8 +1,6 @@
 # distutils: language = c++
 """Windowed aggregation by key: frames, lateness, sliding, emission and state (SEMANTICS 1.6 and 2)."""
 
-from datetime import datetime, timedelta, timezone
-
 import numpy as np
 import pyarrow as pa
 
@@ -13,6 +11,7 @@ from libcpp.vector cimport vector
 
 from jetfast.kernels.keys import check_batch_schema, plain_field
 from jetfast.kernels.partitioning import check_key_types
+from jetfast.types import format_time
 
 from jetfast.kernels._csrc cimport window_table as cpp
 from jetfast.kernels._csrc.accumulators cimport Field, FieldKind, ValueClass
@@ -20,7 +19,7 @@ from jetfast.kernels._csrc.batch cimport Rows, slice_rows
 from jetfast.kernels._csrc.column_view cimport ColumnView
 from jetfast.kernels._csrc.frame_table cimport FrameTable as CppFrameTable
 from jetfast.kernels._csrc.key_index cimport KeyIndex
-from jetfast.kernels._csrc.keyed_frames cimport AggregateKind, AggregateSpec, BatchColumns, MemoryUse, PartialColumns, TableSpec
+from jetfast.kernels._csrc.keyed_frames cimport AggregateKind, AggregateSpec, BatchColumns, MemoryUse, PartialColumns, Places, TableSpec
 from jetfast.kernels._csrc.keyed_results cimport LateRows, Overflow
 from jetfast.kernels._csrc.kernel_clock cimport KernelClock
 from jetfast.kernels.clocks cimport kernel_clock
@@ -86,12 +85,6 @@ def aggregate_result_type(kind, value_type):
     return pa.float64()
 
 
-def is_ranked(data_type):
-    """Can results of this type be ranked while they are emitted? Numbers of up to 64 bits, times and booleans."""
-    number = pa.types.is_integer(data_type) or pa.types.is_floating(data_type)
-    return number or _is_time(data_type) or pa.types.is_boolean(data_type)
-
-
 def _field_type(field):
     """The type of a field of partial results; wide ones are bytes, exactly as they lie in memory."""
     kind, value_class, width = field
@@ -115,14 +108,8 @@ _FIELD_NAMES = {
 }
 
 
-def _format_time(time_us):
-    try:
-        return (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=time_us)).isoformat()
-    except OverflowError:
-        return f"{time_us} us"
-
-
-def _unused_name(name, names):
+def unused_name(name, names):
+    """Return the name, with underscores after it until it is not among names."""
     while name in names:
         name += "_"
     return name
@@ -201,14 +188,14 @@ cdef class TableLayout:
         cdef size_t position
         result = list(self.key_schema)
         for name in times:
-            result.append(pa.field(_unused_name(name, [taken.name for taken in result]), pa.int64()))
+            result.append(pa.field(unused_name(name, [taken.name for taken in result]), pa.int64()))
         for position in range(fields.size()):
             field = (<int>fields[position].kind, <int>fields[position].value_class, fields[position].width)
             if fields[position].column < 0:
                 name = "rows"
             else:
                 name = f"{self.schema.field(self.value_columns[fields[position].column]).name}.{_FIELD_NAMES[field[0]]}"
-            result.append(pa.field(_unused_name(name, [taken.name for taken in result]), _field_type(field)))
+            result.append(pa.field(unused_name(name, [taken.name for taken in result]), _field_type(field)))
         self.partial_schema = pa.schema(result)
         return 0
 
@@ -235,7 +222,7 @@ cdef class TableLayout:
         result_type = self.output_schema.field(name).type
         return (
             f"aggregate {name!r}: {kind} of {column!r} does not fit {result_type} for {text}"
-            f" in the window [{_format_time(overflow.window_start)}, {_format_time(overflow.window_end)})"
+            f" in the window [{format_time(overflow.window_start)}, {format_time(overflow.window_end)})"
         )
 
     cdef PartialColumns partial_columns(self, Batch batch) except *:
@@ -253,6 +240,29 @@ cdef class TableLayout:
             else:
                 columns.fields.push_back(batch.rows.columns[position].view)
         return columns
+
+
+cdef object _longs(const vector[uint32_t]& values):
+    """A copy as int64."""
+    copied = np.empty(values.size(), dtype=np.int64)
+    cdef int64_t[::1] view = copied
+    cdef size_t position
+    for position in range(values.size()):
+        view[position] = values[position]
+    return copied
+
+
+cdef tuple _taken_rows(const Places& places):
+    rows = np.empty(places.rows.size(), dtype=np.int32)
+    frames = np.empty(places.frames.size(), dtype=np.int64)
+    cdef int32_t[::1] row_view = rows
+    cdef int64_t[::1] frame_view = frames
+    cdef size_t position
+    for position in range(places.rows.size()):
+        row_view[position] = places.rows[position]
+    for position in range(places.frames.size()):
+        frame_view[position] = places.frames[position]
+    return rows, _longs(places.places), frames
 
 
 cdef dict _memory(MemoryUse use):
@@ -324,6 +334,36 @@ cdef class ResultTable:
         """Rows whose time is null or does not fit 64 bits of microseconds."""
         return self.results.rejected_rows
 
+    def tell_places(self):
+        """From now on tell where rows go, for states that are kept beside the table. Rows then are taken in more slowly.
+
+        A place is a small number: of windows the slot of a key, of sessions the session. It gets another meaning only when
+        what it stood for has been emitted.
+        """
+        self.results.places = &self.places
+
+    def taken_rows(self):
+        """Return which rows the last call took in, and where to: of a batch, of partials, or of restored state.
+
+        Returns
+        -------
+        rows : int32 ndarray, shape (taken rows,)
+        places : int64 ndarray, shape (taken rows,)
+        frames : int64 ndarray, shape (taken rows,): the ends of their frames; of sessions empty
+        """
+        return _taken_rows(self.places)
+
+    def merged_places(self):
+        """Return which sessions the last call joined, as two int64 ndarrays: what was at the first is now at the second.
+
+        `taken_rows` of that call speaks of what is left.
+        """
+        return _longs(self.places.merged_from), _longs(self.places.merged_to)
+
+    def emitted_places(self):
+        """Return the place of each row that the last `emit` gave: int64 ndarray, shape (rows,)."""
+        return _longs(self.places.places)
+
     def row_counts(self):
         """Return the rows on time, late, partly late and rejected; every row taken in is in exactly one of these."""
         cdef int64_t late = self.results.late_rows
@@ -385,6 +425,10 @@ cdef class ResultTable:
         kind "windows" or "sessions": what is open, as rows of partial_schema; "bounds": the watermark of the partition;
         "counters". ValueError while results that are due have not been emitted.
         """
+        return [piece for piece, _ in self.save_with_places()]
+
+    def save_with_places(self):
+        """Return the pieces of `save`, each with the places of its rows (`tell_places`), or None if it has no keys."""
         cdef int64_t cursor = INT64_MIN
         cdef vector[int64_t] offsets
         cdef Rows rows, part
@@ -396,17 +440,19 @@ cdef class ResultTable:
                 rows = self.results.save(cursor, _SAVED_ROWS, offsets)
             if rows.row_count == 0:
                 break
+            places = _longs(self.places.places)
             for partition in range(self.layout.spec.partition_count):
                 first = offsets[partition]
                 count = offsets[partition + 1] - first
                 if count > 0:
                     part = slice_rows(rows, first, count)
-                    state.append((partition, self.state_kind, make_batch(self.layout.partial_schema, part).to_arrow()))
+                    piece = partition, self.state_kind, make_batch(self.layout.partial_schema, part).to_arrow()
+                    state.append((piece, places[first : first + count]))
         bounds = [self.results.bound(owned) for owned in self.owned]
         bound_rows = pa.record_batch([pa.array(bounds, pa.int64())], names=["bound"])
         for position, owned in enumerate(self.owned):
             if bounds[position] > INT64_MIN:
-                state.append((owned, "bounds", bound_rows.slice(position, 1)))
+                state.append(((owned, "bounds", bound_rows.slice(position, 1)), None))
         counters = {
             "rows": self.rows,
             "late_rows": self.late_rows,
@@ -414,7 +460,7 @@ cdef class ResultTable:
             "rejected_rows": self.rejected_rows,
         }
         if any(counters.values()) and len(self.owned):
-            state.append((self.owned[0], "counters", pa.RecordBatch.from_pylist([counters])))
+            state.append(((self.owned[0], "counters", pa.RecordBatch.from_pylist([counters])), None))
         return state
 
     def _check_partition(self, partition):
@@ -472,30 +518,6 @@ cdef class WindowTable(ResultTable):
         self.table = make_unique[cpp.WindowTable](self.layout.spec, dereference(shared_arena()))
         self.results = self.table.get()
         self.layout.set_partial_schema(self.results.partial_fields())
-
-    def keep_top(self, str by, int64_t count, bint ascending=False, per=()):
-        """Emit only the `count` best results of each window, or of each group of keys `per` in it; others are never made.
-
-        by : aggregate whose values are compared: the greatest are best (`ascending`: the least); NaN is greater than any
-            number, nulls are worst. Of equal values the least keys are best, column by column, nulls last
-        Raises ValueError for names that are not there, TypeError for decimals and for what is not a plain number or time.
-        """
-        cdef cpp.TopSpec spec
-        names = [name for name, _, _ in self.layout.aggregate_names]
-        if by not in names:
-            raise ValueError(f"there is no aggregate {by!r}; there are {', '.join(names)}")
-        if not is_ranked(self.layout.output_schema.field(by).type):
-            raise TypeError(f"results are not ranked by {by!r}: {self.layout.output_schema.field(by).type}")
-        if count < 1:
-            raise ValueError(f"count must be at least 1, got {count}")
-        spec.aggregate = names.index(by)
-        spec.count = count
-        spec.ascending = ascending
-        for key in per:
-            if key not in self.layout.key_schema.names:
-                raise ValueError(f"there is no key {key!r}; there are {', '.join(self.layout.key_schema.names)}")
-            spec.group_keys.push_back(self.layout.key_schema.names.index(key))
-        dereference(self.table).keep_top(spec)
 
     def accumulate_all(self, batches):
         """Take in several batches, one after the other, in one call without the GIL; rows that are late are only counted."""
@@ -614,6 +636,18 @@ cdef class FrameTable:
         if rows.row_count == 0:
             return None
         return make_batch(self.layout.partial_schema, rows)
+
+    def tell_places(self):
+        """As WindowTable.tell_places."""
+        dereference(self.table).places = &self.places
+
+    def taken_rows(self):
+        """As WindowTable.taken_rows."""
+        return _taken_rows(self.places)
+
+    def partial_places(self):
+        """Return the place of each row that the last `take_partials` gave: int64 ndarray, shape (rows,)."""
+        return _longs(self.places.places)
 
     def memory(self):
         """As WindowTable.memory."""

@@ -1,5 +1,5 @@
 # Declarations of csrc/jetfast/keyed_frames.hpp
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libcpp.vector cimport vector
 
 from jetfast.kernels._csrc.column_view cimport ColumnView
@@ -42,6 +42,13 @@ cdef extern from "jetfast/keyed_frames.hpp" namespace "jetfast" nogil:
         vector[ColumnView] keys
         ColumnView frame
         vector[ColumnView] fields
+
+    cdef cppclass Places:
+        vector[int32_t] rows
+        vector[uint32_t] places
+        vector[int64_t] frames
+        vector[uint32_t] merged_from
+        vector[uint32_t] merged_to
 
     cdef struct MemoryUse:
         int64_t keys

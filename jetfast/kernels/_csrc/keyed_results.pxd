@@ -6,7 +6,7 @@ from libcpp.vector cimport vector
 from jetfast.kernels._csrc.accumulators cimport Field
 from jetfast.kernels._csrc.batch cimport Rows
 from jetfast.kernels._csrc.key_index cimport KeyIndex
-from jetfast.kernels._csrc.keyed_frames cimport BatchColumns
+from jetfast.kernels._csrc.keyed_frames cimport BatchColumns, Places
 
 
 cdef extern from "jetfast/keyed_results.hpp" namespace "jetfast" nogil:
@@ -26,6 +26,7 @@ cdef extern from "jetfast/keyed_results.hpp" namespace "jetfast" nogil:
         int64_t late_rows
         int64_t partly_late_rows
         Overflow overflow
+        Places* places
         const vector[Field]& partial_fields() noexcept
         KeyIndex& keys() noexcept
         cbool is_emitting() noexcept
