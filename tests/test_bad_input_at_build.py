@@ -40,6 +40,17 @@ def windowed(stage: Any) -> Any:
 
 HOUR = jf.tumbling("1h")
 
+
+class Untyped(jf.BatchAggregate):
+    """An aggregate that a user has not finished."""
+
+    def state_type(self, inputs: pa.Schema) -> Any:
+        return "int64"
+
+    def result_type(self, inputs: pa.Schema) -> Any:
+        return pa.int64()
+
+
 # What is done with an event-time stage of the columns above, and what the error must say.
 ON_TIMED_STAGE: dict[str, tuple[Callable[[Any], object], str]] = {
     "missing column in select": (
@@ -124,6 +135,68 @@ ON_TIMED_STAGE: dict[str, tuple[Callable[[Any], object], str]] = {
     "no key": (
         lambda s: s.group_by(),
         "group_by needs at least one key; without keys write .window(...).agg(...) at once",
+    ),
+    "a distinct count of lists": (
+        lambda s: windowed(s).agg(n=jf.count_distinct("tags"), name="n"),
+        "step 'n', column 'n': count_distinct needs numbers, times, booleans, texts or bytes, got list<",
+    ),
+    "top rows by a list": (
+        lambda s: windowed(s).agg(n=jf.top_n("carrier", 3, by="tags"), name="n"),
+        "step 'n', column 'n': top_n by a column needs numbers, times, booleans, texts or bytes, got list<",
+    ),
+    "top rows of a missing column": (
+        lambda s: windowed(s).agg(n=jf.top_n(["carrier", "tail"], 3, by="distance"), name="n"),
+        "step 'n': there is no column 'tail' (in n)",
+    ),
+    "top 0": (lambda s: jf.top_n("distance", 0), "top_n needs a whole number n of at least 1, got 0"),
+    "bottom of two columns by nothing": (
+        lambda s: jf.bottom_n(["distance", "carrier"], 2),
+        "bottom_n of 2 columns needs by=, the column that decides",
+    ),
+    "a quantile of texts": (
+        lambda s: windowed(s).agg(q=jf.quantile("carrier", 0.5), name="n"),
+        "step 'n', column 'q': quantile needs numbers, got string (from carrier)",
+    ),
+    "a percentage as quantile": (
+        lambda s: jf.quantile("distance", 99),
+        "a quantile is in [0, 1], such as 0.99, got 99",
+    ),
+    "no quantiles": (
+        lambda s: jf.quantiles("distance", 0.5),
+        "quantiles needs a list of quantiles such as [0.5, 0.99]",
+    ),
+    "a quantile without error": (
+        lambda s: jf.quantile("distance", 0.5, 0),
+        "the error of a quantile is in [1e-6, 0.5]",
+    ),
+    "a distinct count that is too exact": (
+        lambda s: jf.approx_count_distinct("carrier", error=1e-4),
+        "approx_count_distinct needs an error in [0.002, 0.26], got 0.0001",
+    ),
+    "an approximate count of lists": (
+        lambda s: windowed(s).agg(n=jf.approx_count_distinct("tags"), name="n"),
+        "step 'n', column 'n': ",
+    ),
+    "a trend over a date": (
+        lambda s: windowed(s).agg(t=jf.linear_trend("distance", "day"), name="n"),
+        "linear_trend needs numbers, 'day' is date32[day]; without x it is over event time",
+    ),
+    "numbers as one text": (
+        lambda s: windowed(s).agg(t=jf.concat("distance"), name="n"),
+        """step 'n', column 't': concat needs texts, got int64; write col(...).cast("string") (from distance)""",
+    ),
+    "a number as separator": (lambda s: jf.concat("carrier", 1), "concat needs a text as separator, got 1"),
+    "an aggregate whose state has no Arrow type": (
+        lambda s: jf.aggregate("x", create=int, accumulate=max, combine=max, state=int),
+        "aggregate needs an Arrow type as state, such as pa.float64(), got <class 'int'>",
+    ),
+    "an aggregate without a function": (
+        lambda s: jf.aggregate("x", create=0, accumulate=max, combine=max, state=pa.int64()),
+        "aggregate needs a function as create, got 0",
+    ),
+    "an aggregate of the user's that does not give types": (
+        lambda s: windowed(s).agg(x=Untyped().over("distance"), name="n"),
+        "step 'n', column 'x': Untyped must give Arrow types for its state and result, not 'int64' (from distance)",
     ),
     "no aggregate": (lambda s: windowed(s).agg(name="none"), "step 'none': agg needs at least one aggregate"),
     "aggregate that is none": (

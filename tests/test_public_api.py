@@ -60,6 +60,20 @@ SIGNATURES = {
     "var_pop": "(column: Any) -> jetfast.core.aggregate.Aggregate",
     "stddev_samp": "(column: Any) -> jetfast.core.aggregate.Aggregate",
     "stddev_pop": "(column: Any) -> jetfast.core.aggregate.Aggregate",
+    "first": "(column: Any, *, ignore_nulls: bool = False) -> jetfast.core.aggregate.Aggregate",
+    "last": "(column: Any, *, ignore_nulls: bool = False) -> jetfast.core.aggregate.Aggregate",
+    "top_n": "(column: Any, n: int, *, by: Any = None) -> jetfast.core.aggregate.Aggregate",
+    "bottom_n": "(column: Any, n: int, *, by: Any = None) -> jetfast.core.aggregate.Aggregate",
+    "count_distinct": "(column: Any) -> jetfast.core.aggregate.Aggregate",
+    "approx_count_distinct": "(column: Any, error: float = 0.05) -> jetfast.core.aggregate.Aggregate",
+    "quantile": "(column: Any, q: float, error: float = 0.01) -> jetfast.core.aggregate.Aggregate",
+    "quantiles": "(column: Any, q: collections.abc.Sequence[float], error: float = 0.01) "
+    "-> jetfast.core.aggregate.Aggregate",
+    "linear_trend": "(y: Any, x: Any = None) -> jetfast.core.aggregate.Aggregate",
+    "collect_list": "(column: Any) -> jetfast.core.aggregate.Aggregate",
+    "collect_set": "(column: Any) -> jetfast.core.aggregate.Aggregate",
+    "concat": "(column: Any, separator: str = '') -> jetfast.core.aggregate.Aggregate",
+    "BatchAggregate.over": "(self, *columns: Any) -> jetfast.core.aggregate.Aggregate",
     "tumbling": "(size: str | datetime.timedelta, *, "
     "offset: str | datetime.timedelta = '0s') -> jetfast.core.windows.Window",
     "sliding": "(size: str | datetime.timedelta, slide: str | datetime.timedelta, *, "

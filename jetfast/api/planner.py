@@ -5,8 +5,6 @@
     3. A window becomes one vertex behind a partitioned edge, or two where rows would cross between members: the first
        accumulates per key and frame next to the source, so that one partial per key and frame crosses, not each row.
        Sessions have no frames and are always one vertex.
-    4. The best results of a window are kept by the window itself while it emits, if nobody reads the others, else by a
-       vertex behind it; then they meet in one processor (or in one for each group), which keeps the best of all.
 
 Other edges are isolated: order is kept, and a batch stays with its worker.
 """
@@ -31,12 +29,10 @@ from jetfast.api.steps import (
     SinkStep,
     SourceStep,
     Step,
-    TopStep,
     TransformStep,
     UnionStep,
     WindowStep,
 )
-from jetfast.core.aggregate import AggregateColumn
 from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.guarantee import Delivery
 from jetfast.core.items import MAIN_PORT
@@ -44,7 +40,6 @@ from jetfast.core.processor import Processor, ProcessorSupplier
 from jetfast.core.routing import ALL_TO_ONE, ISOLATED, Routing, partitioned
 from jetfast.core.source import sink_delivery, source_delivery
 from jetfast.core.throttling import EmitByFrame, NoThrottling, WatermarkThrottleFactory, coarsest_frame
-from jetfast.core.top_results import TopResults
 from jetfast.core.windows import SessionWindow
 from jetfast.errors import JobDefinitionError
 
@@ -105,8 +100,6 @@ class Planner:
                 self.plan_union(step)
             elif isinstance(step, WindowStep):
                 self.plan_window(step)
-            elif isinstance(step, TopStep):
-                self.plan_top(step)
             elif isinstance(step, SinkStep):
                 self.plan_sink(step)
         return self.dag
@@ -238,7 +231,7 @@ class Planner:
         feeds = self.prepare_window(step, late_wanted)
         schema = feeds[0].schema
         keys = [key for key, _ in step.keys]
-        aggregates = [AggregateColumn(a.name, a.kind, argument_column(a.name, a.argument)) for a in step.aggregates]
+        aggregates = [aggregate.for_processor() for aggregate in step.aggregates]
         rows, window = (schema, keys, time_of_row(step), aggregates), step.window
         supplier: ProcessorSupplier
         if isinstance(window, SessionWindow):
@@ -252,9 +245,6 @@ class Planner:
             supplier = partial(SlidingWindowProcessor, *rows, window)
         if step.early_period_us is not None:
             supplier = partial(with_early_results, supplier, step.early_period_us)
-        top = self.fused_top(step)
-        if top is not None:
-            supplier = partial(with_top, supplier, top)
         self.times[step.name] = step.time
         self.add_vertex(step.name, supplier, feeds, partitioned(*keys), crossing=True)
         self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, step.schemas[MAIN_PORT])]
@@ -270,11 +260,7 @@ class Planner:
         """Compute keys and arguments, and leave out what the window does not read (late rows are whole)."""
         output = step.inputs[0]
         computed = [(key, expression) for key, expression in step.keys if expression is not None]
-        computed += [
-            (argument_column(a.name, a.argument) or "", a.argument)
-            for a in step.aggregates
-            if isinstance(a.argument, Expression)
-        ]
+        computed += [argument for aggregate in step.aggregates for argument in aggregate.computed]
         if step.input_shift_us:
             shift = Expression(Literal(pa.scalar(step.input_shift_us, pa.duration("us"))))
             computed.append((time_of_row(step), Expression(Column(step.time_column)) + shift))
@@ -288,7 +274,7 @@ class Planner:
         read = {key for key, expression in step.keys if expression is None}
         if not step.input_shift_us:
             read.add(step.time_column)
-        read |= {a.argument for a in step.aggregates if isinstance(a.argument, str)}
+        read |= {argument for a in step.aggregates for argument in a.arguments if isinstance(argument, str)}
         surplus = not read.issuperset(feeds_schema.names)
         last: Operation | None = None
         if late_wanted:
@@ -302,34 +288,6 @@ class Planner:
             return self.feeds[output]
         self.times[f"{step.name} (input)"] = time_of_row(step)
         return [self.add_transform(f"{step.name} (input)", self.feeds[output], [(step.name, last)])]
-
-    def fused_top(self, step: WindowStep) -> TopResults | None:
-        """The best results that a window shall keep while it emits: if nobody reads the others, and they are plain."""
-        from jetfast.kernels.windows import is_ranked
-
-        readers = self.readers.get(Output(step), [])
-        if len(readers) != 1 or not isinstance(readers[0], TopStep):
-            return None
-        top = readers[0].top
-        return top if is_ranked(step.schemas[MAIN_PORT].field(top.by).type) else None
-
-    def plan_top(self, step: TopStep) -> None:
-        """The best of each processor first, then, where those of a window (or of a group) meet, the best of all."""
-        from jetfast.processors.top_of_windows import LocalTopOfWindows, TopOfWindows
-
-        feeds = self.feeds[step.inputs[0]]
-        schema = feeds[0].schema
-        window = step.inputs[0].step
-        assert isinstance(window, WindowStep)
-        if self.fused_top(window) is None:
-            local = f"{step.name} (local)"
-            self.times[local] = step.time
-            self.add_vertex(local, partial(LocalTopOfWindows, schema, step.top), feeds)
-            feeds = [Feed(local, MAIN_PORT, schema)]
-        self.times[step.name] = step.time
-        supplier = partial(TopOfWindows, schema, step.top)
-        self.add_vertex(step.name, supplier, feeds, partitioned(*step.top.per), crossing=True)
-        self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, step.schemas[MAIN_PORT])]
 
     def plan_sink(self, step: SinkStep) -> None:
         from jetfast.processors.sink import WriteSink
@@ -387,24 +345,9 @@ def with_early_results(window: ProcessorSupplier, period_us: int) -> Processor:
     return EarlyResults(processor, period_us)
 
 
-def with_top(window: ProcessorSupplier, top: TopResults) -> Processor:
-    """Make a window processor that emits only the best results."""
-    from jetfast.processors.sliding_window import SlidingWindowProcessor
-
-    processor = window()
-    assert isinstance(processor, SlidingWindowProcessor)
-    processor.top = top
-    return processor
-
-
 def time_of_row(step: WindowStep) -> str:
     """Return the column that holds the time of a row of a window's input: hidden if it is computed."""
     return HIDDEN + HIDDEN + "time" if step.input_shift_us else step.time_column
-
-
-def argument_column(name: str, argument: str | Expression | None) -> str | None:
-    """Return the column that holds the argument of the aggregate `name`: hidden if it is computed."""
-    return HIDDEN + name if isinstance(argument, Expression) else argument
 
 
 def bound_schema(chain: Sequence[TransformStep], schema: pa.Schema) -> pa.Schema:
@@ -440,8 +383,6 @@ def window_columns(step: WindowStep, schema: pa.Schema) -> set[str]:
     for key, expression in step.keys:
         columns |= {key} if expression is None else expression.node.columns(schema)
     for aggregate in step.aggregates:
-        if isinstance(aggregate.argument, Expression):
-            columns |= aggregate.argument.node.columns(schema)
-        elif aggregate.argument is not None:
-            columns.add(aggregate.argument)
+        for argument in aggregate.arguments:
+            columns |= {argument} if isinstance(argument, str) else argument.node.columns(schema)
     return columns

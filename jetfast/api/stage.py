@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,18 +36,18 @@ from jetfast.api.steps import (
     SinkStep,
     SourceStep,
     Step,
-    TopStep,
     TransformStep,
     UnionStep,
     WindowedAggregate,
     WindowStep,
     source_schemas,
 )
-from jetfast.core.aggregate import Aggregate, result_type
+from jetfast.core.aggregate import Aggregate, AggregateColumn, AnyAggregateColumn, result_type
+from jetfast.core.batch_aggregate import check_inputs
 from jetfast.core.items import MAIN_PORT
+from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import ChecksEventTime, Sink
 from jetfast.core.throttling import WatermarkThrottleFactory
-from jetfast.core.top_results import RANK, TopResults
 from jetfast.core.watermark_policies import FixedLag, WatermarkPolicyFactory
 from jetfast.core.windows import AnyWindow, SessionWindow
 from jetfast.errors import JobDefinitionError
@@ -593,75 +594,6 @@ class AggregateStage(Stage):
         """
         return SideStage(Output(self._output.step, LATE_PORT), "late rows")
 
-    def top(
-        self,
-        count: int,
-        *,
-        by: str,
-        per: str | Sequence[str] = (),
-        ascending: bool = False,
-        name: str | None = None,
-    ) -> Stage:
-        """Keep the `count` best results of each window, over all keys: `.top(3, by="flights")`.
-
-        The columns are those of the aggregate and `rank` (int64), 1 for the best: SQL's `row_number()` by window. The
-        others are not even made where nothing else reads this stage.
-
-        Parameters
-        ----------
-        count : at least 1
-        by : aggregate by which results are compared: the greatest are best; NaN is greater than any number, null worst.
-            Of equal values the least keys are best, column by column, nulls last
-        per : keys that make a group: the best of each group in each window
-        ascending : the least are best
-        """
-        step = self._output.step
-        assert isinstance(step, WindowStep)
-        keys = tuple(key for key, _ in step.keys)
-        groups = (per,) if isinstance(per, str) else tuple(per)
-        generated = (
-            f"top({count} by {by}{' ascending' if ascending else ''}{''.join(f', per {key}' for key in groups)})"
-        )
-        step_name = self.pipeline._name_for(name, generated, stateful=True)
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise JobDefinitionError(f"step {step_name!r}: top needs a number of results of at least 1, got {count!r}")
-        names = [aggregate.name for aggregate in step.aggregates]
-        if by not in names:
-            raise JobDefinitionError(
-                f"step {step_name!r}: by= must be an aggregate of {step.name!r}, got {by!r}; "
-                f"there are {', '.join(names)}"
-            )
-        for key in groups:
-            if key not in keys:
-                raise JobDefinitionError(
-                    f"step {step_name!r}: per= must be keys of {step.name!r}, got {key!r}; there are {', '.join(keys)}"
-                )
-        if isinstance(step.window, SessionWindow):
-            raise JobDefinitionError(
-                f"step {step_name!r}: sessions of different keys have no window in common; "
-                f"put .window(jf.tumbling(...)) and an aggregate between"
-            )
-        if step.early_period_us is not None:
-            raise JobDefinitionError(f"step {step_name!r}: top does not take early results")
-        if RANK in self.schema.names:
-            raise JobDefinitionError(f"step {step_name!r}: top adds the column {RANK!r}; use another name for yours")
-        top = TopResults(by, count, keys, ascending, groups)
-        try:
-            top.choose(self.schema.empty_table())
-        except pa.ArrowException as error:
-            raise JobDefinitionError(f"step {step_name!r}: results cannot be put in order: {error}") from error
-        made = TopStep(
-            self.pipeline,
-            step_name,
-            (self._output,),
-            {MAIN_PORT: self.schema.append(pa.field(RANK, pa.int64()))},
-            time=step.time,
-            time_shift_us=step.time_shift_us,
-            top=top,
-        )
-        self.pipeline._add(made)
-        return Stage(Output(made))
-
 
 def aggregate(
     stage: Stage,
@@ -746,50 +678,64 @@ def checked_group_keys(
     return fields, computed
 
 
-def check_aggregate(step: str, name: str, value: Aggregate, schema: pa.Schema) -> tuple[WindowedAggregate, pa.DataType]:
-    """Check one aggregate against the schema; return it, and the type of its result."""
+def check_aggregate(
+    step: str, name: str, value: Aggregate, schema: pa.Schema
+) -> tuple[WindowedAggregate, list[pa.DataType]]:
+    """Check one aggregate against the schema; return it, and the types of its arguments."""
     if not isinstance(value, Aggregate):
         raise JobDefinitionError(
             f"step {step!r}: {name}= needs an aggregate such as jf.count() or jf.mean(...), got {value!r}"
         )
-    if value.column is None:
-        return WindowedAggregate(name, value.kind, None), None
-    argument: str | Expression
-    if isinstance(value.column, str):
-        require_columns(step, [value.column], schema, f"in {name}")
-        argument, value_type = value.column, schema.field(value.column).type
-    else:
-        expression = as_expression(value.column)
-        value_type = lower_for_step(expression, schema, step, name, "fail").data_type
-        argument = pure_column(expression) or expression
+    arguments: list[str | Expression] = []
+    types: list[pa.DataType] = []
+    for column in value.columns:
+        if isinstance(column, str):
+            require_columns(step, [column], schema, f"in {name}")
+            arguments.append(column)
+            types.append(schema.field(column).type)
+        else:
+            expression = as_expression(column)
+            types.append(lower_for_step(expression, schema, step, name, "fail").data_type)
+            arguments.append(pure_column(expression) or expression)
+    checked = WindowedAggregate(name, value.function, tuple(arguments))
+    column = checked.for_processor()
     try:
-        result_type(value.kind, value_type)
+        if isinstance(column, AggregateColumn):
+            result_type(column.kind, types[0] if types else None)
+        else:
+            check_inputs(column.aggregate, column.names, types)
     except TypeError as error:
-        raise JobDefinitionError(f"step {step!r}, column {name!r}: {error} (from {value.column})") from error
-    return WindowedAggregate(name, value.kind, argument), value_type
+        columns = ", ".join(map(str, value.columns))
+        raise JobDefinitionError(f"step {step!r}, column {name!r}: {error} (from {columns})") from error
+    return checked, types
 
 
 def window_result_schema(
     keys: Sequence[pa.Field],
     time: pa.Field,
     window: AnyWindow,
-    aggregates: Sequence[tuple[WindowedAggregate, pa.DataType | None]],
+    aggregates: Sequence[tuple[WindowedAggregate, Sequence[pa.DataType]]],
 ) -> pa.Schema:
-    """Ask the kernel which columns it will give: it plainly holds keys that came as dictionaries, say."""
-    from jetfast.kernels.sessions import SessionTable
-    from jetfast.kernels.windows import WindowTable
+    """Ask the processor which columns it will give: it plainly holds keys that came as dictionaries, say."""
+    from jetfast.processors.session_window import SessionWindowProcessor
+    from jetfast.processors.sliding_window import SlidingWindowProcessor
 
-    time_name = HIDDEN + HIDDEN + "time"  # no aggregate is named so
-    arguments = [pa.field(HIDDEN + a.name, value_type) for a, value_type in aggregates if value_type is not None]
-    definition = (
-        pa.schema([*keys, time.with_name(time_name), *arguments]),
-        [key.name for key in keys],
-        time_name,
-        [(a.name, a.kind.value, None if value_type is None else HIDDEN + a.name) for a, value_type in aggregates],
-    )
+    time_name = HIDDEN + "time"
+    fields = [*keys, time.with_name(time_name)]
+    columns: list[AnyAggregateColumn] = []
+    for number, (aggregate, types) in enumerate(aggregates):
+        column = aggregate.for_processor()
+        arguments = [f"{HIDDEN}{number}.{position}" for position in range(len(types))]
+        fields += [pa.field(name, data_type) for name, data_type in zip(arguments, types, strict=True)]
+        if isinstance(column, AggregateColumn):
+            columns.append(replace(column, column=arguments[0] if arguments else None))
+        else:
+            columns.append(replace(column, columns=tuple(arguments)))
+    rows = pa.schema(fields), [key.name for key in keys], time_name, columns
+    context = ProcessorContext("")
     if isinstance(window, SessionWindow):
-        return SessionTable(*definition, window.timeout_us).output_schema
-    return WindowTable(*definition, window.size_us, window.slide_us, window.offset_us).output_schema
+        return SessionWindowProcessor(*rows, window).make_table(context).output_schema
+    return SlidingWindowProcessor(*rows, window).make_table(context).output_schema
 
 
 def check_keys(step: str, keys: pa.Schema) -> None:

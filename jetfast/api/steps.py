@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from jetfast.api.expressions import Expression
+from jetfast.api.expressions import HIDDEN, Expression
 from jetfast.api.operations import Operation
-from jetfast.core.aggregate import AggregateKind
+from jetfast.core.aggregate import AggregateColumn, AggregateKind, AnyAggregateColumn, BatchAggregateColumn
+from jetfast.core.batch_aggregate import BatchAggregate
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.source import REJECTED_SCHEMA, Sink, Source
 from jetfast.core.throttling import WatermarkThrottleFactory
-from jetfast.core.top_results import TopResults
 from jetfast.core.watermark_policies import WatermarkPolicyFactory
 from jetfast.core.windows import AnyWindow
 from jetfast.types import format_duration
@@ -143,11 +143,39 @@ class UnionStep(Step):
 
 @dataclass(frozen=True)
 class WindowedAggregate:
-    """One aggregate of a window step; `argument` is a column's name, an expression, or None for count(*)."""
+    """One aggregate of a window step; an argument is a column's name, or an expression that is computed for it."""
 
     name: str
-    kind: AggregateKind
-    argument: str | Expression | None
+    function: AggregateKind | BatchAggregate
+    arguments: tuple[str | Expression, ...] = ()
+
+    def column_of(self, position: int) -> str:
+        """The column that holds an argument: hidden if it is computed."""
+        argument = self.arguments[position]
+        if isinstance(argument, str):
+            return argument
+        return HIDDEN + self.name if position == 0 else f"{HIDDEN}{position}{HIDDEN}{self.name}"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that hold the arguments."""
+        return tuple(self.column_of(position) for position in range(len(self.arguments)))
+
+    @property
+    def computed(self) -> list[tuple[str, Expression]]:
+        """The arguments that must be computed, by the column that holds them."""
+        pairs = zip(self.columns, self.arguments, strict=True)
+        return [(column, argument) for column, argument in pairs if isinstance(argument, Expression)]
+
+    def for_processor(self) -> AnyAggregateColumn:
+        """What a processor needs to know of it."""
+        if isinstance(self.function, AggregateKind):
+            return AggregateColumn(self.name, self.function, *self.columns)
+        names = [
+            argument if isinstance(argument, str) else argument.name or f"argument {position}"
+            for position, argument in enumerate(self.arguments)
+        ]
+        return BatchAggregateColumn(self.name, self.function, self.columns, tuple(names))
 
 
 @dataclass(eq=False)
@@ -167,17 +195,6 @@ class WindowStep(Step):
         keys = ", ".join(name for name, _ in self.keys)
         early = "" if self.early_period_us is None else f", early results every {format_duration(self.early_period_us)}"
         return f"{self.window}" + (f" by {keys}" if keys else "") + early
-
-
-@dataclass(eq=False)
-class TopStep(Step):
-    """The best results of each window; its input is a WindowStep."""
-
-    top: TopResults = field(kw_only=True)
-
-    def describe(self) -> str:
-        per = f" per {', '.join(self.top.per)}" if self.top.per else ""
-        return f"top {self.top.count} by {self.top.by}{' ascending' if self.top.ascending else ''}{per}"
 
 
 @dataclass(eq=False)

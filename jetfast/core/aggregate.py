@@ -1,16 +1,21 @@
-"""Aggregate functions as the user names them. What they compute lives in csrc/jetfast/accumulators.hpp."""
+"""Aggregates of a step: what a user asked for, and what a processor needs to know of it."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from jetfast.kernels.windows import aggregate_result_type
 
+if TYPE_CHECKING:
+    from jetfast.core.batch_aggregate import BatchAggregate
+
 
 class AggregateKind(Enum):
-    """The value is the name that the kernels and Spark SQL use."""
+    """Aggregates that csrc/jetfast/accumulators.hpp computes. The value is the name that kernels and Spark SQL use."""
 
     COUNT = "count"  # rows
     COUNT_VALUES = "count_values"  # rows whose value is not null
@@ -26,64 +31,10 @@ class AggregateKind(Enum):
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One aggregate over `column` (a name or an expression; None only for COUNT)."""
+    """What `agg` takes: a function of columns (names or expressions; none for COUNT)."""
 
-    kind: AggregateKind
-    column: Any = None
-
-
-def count(column: Any = None) -> Aggregate:
-    """Count rows, or with a column its values that are not null (Spark's count(*) and count(x))."""
-    return Aggregate(AggregateKind.COUNT if column is None else AggregateKind.COUNT_VALUES, column)
-
-
-def sum(column: Any) -> Aggregate:
-    """Sum: int64 of integers, decimal(p + 10, s) of decimals, else float64. One that does not fit is an error."""
-    return Aggregate(AggregateKind.SUM, column)
-
-
-def mean(column: Any) -> Aggregate:
-    """Mean of values as float64 (decimal(p + 4, s + 4) for decimals, as Spark)."""
-    return Aggregate(AggregateKind.MEAN, column)
-
-
-avg = mean
-
-
-def min(column: Any) -> Aggregate:
-    """Smallest value."""
-    return Aggregate(AggregateKind.MIN, column)
-
-
-def max(column: Any) -> Aggregate:
-    """Greatest value; NaN counts as greater than any number, as in Spark."""
-    return Aggregate(AggregateKind.MAX, column)
-
-
-def var_samp(column: Any) -> Aggregate:
-    """Sample variance (null for fewer than two values)."""
-    return Aggregate(AggregateKind.VAR_SAMP, column)
-
-
-variance = var_samp
-
-
-def var_pop(column: Any) -> Aggregate:
-    """Population variance."""
-    return Aggregate(AggregateKind.VAR_POP, column)
-
-
-def stddev_samp(column: Any) -> Aggregate:
-    """Sample standard deviation (null for fewer than two values)."""
-    return Aggregate(AggregateKind.STDDEV_SAMP, column)
-
-
-stddev = stddev_samp
-
-
-def stddev_pop(column: Any) -> Aggregate:
-    """Population standard deviation."""
-    return Aggregate(AggregateKind.STDDEV_POP, column)
+    function: AggregateKind | BatchAggregate
+    columns: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +44,22 @@ class AggregateColumn:
     name: str
     kind: AggregateKind
     column: str | None = None
+
+
+@dataclass(frozen=True)
+class BatchAggregateColumn:
+    """A batch aggregate as a processor needs it: result name, function, and the input columns by name.
+
+    `names`: what the function finds the columns under; without them, as they are named in the input.
+    """
+
+    name: str
+    aggregate: BatchAggregate
+    columns: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+AnyAggregateColumn = AggregateColumn | BatchAggregateColumn
 
 
 def result_type(kind: AggregateKind, value_type: pa.DataType | None) -> pa.DataType:

@@ -20,10 +20,6 @@ ROUNDS_PER_SAMPLE = 13
 FIRST_SAMPLED_ROUND = 3
 
 
-class Abandoned(BaseException):
-    """The reason to stop when a member is to end as if its process had died: nothing is closed."""
-
-
 class Parker:
     """Lets one thread sleep until another wakes it or time is up.
 
@@ -68,7 +64,7 @@ class Worker:
     ----------
     name : of the thread
     on_error : called with the first error of each tasklet that fails, from this thread
-    stop_reason : asked between calls; an error means: stop, and close the tasklets with it (but see Abandoned)
+    stop_reason : asked between calls; an error means: stop, and close the tasklets with it
     on_end : called last, from this thread, when all its tasklets are closed
     """
 
@@ -99,8 +95,7 @@ class Worker:
         except BaseException as error:
             self.on_error(error)
         finally:
-            reason = self.stop_reason()
-            for assignment in running if not isinstance(reason, Abandoned) else ():
+            for assignment in running:
                 try:
                     assignment.tasklet.close(self.stop_reason())
                 except BaseException as error:
@@ -147,5 +142,5 @@ class Worker:
                 parker.parked = True  # and look once more
             else:
                 parker.park(park_seconds)
-                woken = all(assignment.woken and not assignment.tasklet.waits_for_outside for assignment in running)
+                woken = all(assignment.woken for assignment in running)
                 park_seconds = min(PARK_SECONDS_WOKEN if woken else PARK_SECONDS_MAX, park_seconds * 2)

@@ -4,12 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from jetfast.core.aggregate import AggregateColumn
+from jetfast.core.aggregate import AggregateColumn, AnyAggregateColumn
 from jetfast.core.batch import Batch
 from jetfast.core.items import Output
 from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.core.windows import Window
 from jetfast.kernels.windows import FrameTable
+from jetfast.processors.batch_tables import BatchFrameTable
+from jetfast.processors.keyed_window import kernel_aggregates
 
 
 class AccumulateByFrame(Processor):
@@ -24,17 +26,21 @@ class AccumulateByFrame(Processor):
         schema: pa.Schema,
         keys: Sequence[str],
         time: str,
-        aggregates: Sequence[AggregateColumn],
+        aggregates: Sequence[AnyAggregateColumn],
         window: Window,
     ) -> None:
-        self.table = FrameTable(
+        table = FrameTable(
             schema,
             tuple(keys),
             time,
-            [(aggregate.name, aggregate.kind.value, aggregate.column) for aggregate in aggregates],
+            kernel_aggregates(aggregates),
             window.size_us,
             window.slide_us,
             window.offset_us,
+        )
+        only_kernel = all(isinstance(aggregate, AggregateColumn) for aggregate in aggregates)
+        self.table: FrameTable | BatchFrameTable = (
+            table if only_kernel else BatchFrameTable(table, schema, len(keys), time, aggregates, window)
         )
 
     @property

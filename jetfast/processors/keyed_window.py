@@ -5,20 +5,21 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from jetfast.core.aggregate import AggregateColumn
+from jetfast.core.aggregate import AggregateColumn, AnyAggregateColumn
 from jetfast.core.batch import Batch
 from jetfast.core.items import Emit, Output
 from jetfast.core.processor import Processor, ProcessorContext, StateBatch
 from jetfast.core.windows import SessionWindow, Window
 from jetfast.kernels.sessions import SessionTable
 from jetfast.kernels.windows import WindowTable
+from jetfast.processors.batch_tables import BatchSessionTable, BatchWindowTable
 from jetfast.types import MAX_TIME
 
 LATE_PORT = 1
 """Rows that missed a window: the input's columns and `missed_until`, the end of the last window missed."""
 
 Definition = TypeVar("Definition", Window, SessionWindow)
-Table = TypeVar("Table", WindowTable, SessionTable)
+Table = TypeVar("Table", WindowTable | BatchWindowTable, SessionTable | BatchSessionTable)
 
 
 class KeyedWindow(Processor, Generic[Definition, Table]):
@@ -38,7 +39,7 @@ class KeyedWindow(Processor, Generic[Definition, Table]):
         schema: pa.Schema,
         keys: Sequence[str],
         time: str,
-        aggregates: Sequence[AggregateColumn],
+        aggregates: Sequence[AnyAggregateColumn],
         window: Definition,
     ) -> None:
         self.schema = schema
@@ -59,8 +60,12 @@ class KeyedWindow(Processor, Generic[Definition, Table]):
 
     def table_arguments(self) -> tuple[pa.Schema, Sequence[str], str, list[tuple[str, str, str | None]]]:
         """What every kind of table takes first: schema, keys, time, aggregates."""
-        aggregates = [(aggregate.name, aggregate.kind.value, aggregate.column) for aggregate in self.aggregates]
-        return self.schema, self.keys, self.time, aggregates
+        return self.schema, self.keys, self.time, kernel_aggregates(self.aggregates)
+
+    @property
+    def has_batch_aggregates(self) -> bool:
+        """Are there aggregates that the kernel's table does not compute?"""
+        return not all(isinstance(aggregate, AggregateColumn) for aggregate in self.aggregates)
 
     def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
         """Take in rows; those that missed a window go to port 1 if somebody reads it."""
@@ -101,3 +106,8 @@ class KeyedWindow(Processor, Generic[Definition, Table]):
             counters["partly_late_rows"],
             counters["rejected_rows"],
         ) = self.table.row_counts()
+
+
+def kernel_aggregates(aggregates: Sequence[AnyAggregateColumn]) -> list[tuple[str, str, str | None]]:
+    """Those of the aggregates that the kernel's table computes."""
+    return [(each.name, each.kind.value, each.column) for each in aggregates if isinstance(each, AggregateColumn)]

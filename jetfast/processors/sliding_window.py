@@ -5,19 +5,16 @@ from collections.abc import Iterable, Sequence
 from jetfast.core.batch import Batch
 from jetfast.core.items import Output
 from jetfast.core.processor import ProcessorContext
-from jetfast.core.top_results import TopResults
 from jetfast.core.windows import Window
 from jetfast.kernels.windows import WindowTable
+from jetfast.processors.batch_tables import BatchWindowTable
 from jetfast.processors.keyed_window import KeyedWindow
 
 
-class SlidingWindowProcessor(KeyedWindow[Window, WindowTable]):
+class SlidingWindowProcessor(KeyedWindow[Window, WindowTable | BatchWindowTable]):
     """Tumbling and sliding windows: judges which rows are late, and gives those that missed a window to port 1."""
 
-    top: TopResults | None = None
-    """Of the results of each window, only these are given."""
-
-    def make_table(self, context: ProcessorContext) -> WindowTable:
+    def make_table(self, context: ProcessorContext) -> WindowTable | BatchWindowTable:
         window = self.window
         table = WindowTable(
             *self.table_arguments(),
@@ -27,9 +24,9 @@ class SlidingWindowProcessor(KeyedWindow[Window, WindowTable]):
             context.partition_count,
             context.partitions,
         )
-        if self.top is not None:
-            table.keep_top(self.top.by, self.top.count, self.top.ascending, self.top.per)
-        return table
+        if not self.has_batch_aggregates:
+            return table
+        return BatchWindowTable(table, self.schema, len(self.keys), self.time, self.aggregates, window)
 
     def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> Iterable[Output]:
         if self.collect_late:

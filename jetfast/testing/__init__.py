@@ -2,7 +2,6 @@
 
 from jetfast.connectors.memory import CRASH, EMPTY, silence
 from jetfast.testing.golden import check_golden
-from jetfast.testing.kill_member import kill_member
 from jetfast.testing.scripted_source import scripted
 from jetfast.testing.verify_processor import OnEdge, OnPort, verify_processor
 from jetfast.testing.virtual_clock import VirtualClock
@@ -14,7 +13,6 @@ __all__ = [
     "OnPort",
     "VirtualClock",
     "check_golden",
-    "kill_member",
     "scripted",
     "silence",
     "verify_processor",
