@@ -174,17 +174,22 @@ class MemberAgent:
         try:
             while not self._stopped:
                 running = self._current is not None and self._current.started and not self._current.ended
-                try:
-                    item = self._mailbox.get(timeout=self._metrics_interval_s if running else None)
-                except queue.Empty:
+                if not self.handle_next(self._metrics_interval_s if running else None):
                     self.report_metrics()
-                    continue
-                self.handle(item)
         finally:
             self._discard()
 
+    def handle_next(self, timeout: float | None = 0.0) -> bool:
+        """Handle one item of the mailbox, for which it may wait (seconds; None: for ever); False: there was none."""
+        try:
+            item = self._mailbox.get(timeout=timeout) if timeout is None or timeout > 0 else self._mailbox.get_nowait()
+        except queue.Empty:
+            return False
+        self.handle(item)
+        return True
+
     def handle(self, item: "CoordinatorMessage | _Ended | _Report") -> None:
-        """Handle one item of the mailbox; `run` calls it, and tests that want no thread."""
+        """Handle one item of the mailbox."""
         if isinstance(item, messages.Shutdown):
             self._stopped = True
             self._discard()

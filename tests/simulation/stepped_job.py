@@ -1,0 +1,240 @@
+"""A whole job on one thread under a virtual clock: the shipped runner, agents and engine, in an order that a seed chooses.
+
+Only threads, time and order are not those of a LocalCluster. Members live as there: they outlive executions, and one
+that was killed is followed by another.
+"""
+
+import os
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from jetfast.clusters.snapshot_settings import SnapshotWishes
+from jetfast.clusters.submission import Pipeline, Submission, accept_submission
+from jetfast.control.job import Job
+from jetfast.control.job_state import JobStatus
+from jetfast.control.member_agent import Deliver, MemberAgent
+from jetfast.control.messages import NO_EXECUTION, CoordinatorMessage, Prepare, Registered, Shutdown
+from jetfast.control.runner import Runner
+from jetfast.control.versions import running_versions
+from jetfast.core.dag import Dag
+from jetfast.core.guarantee import Guarantee
+from jetfast.core.snapshot_kind import SnapshotKind
+from jetfast.engine.execution import Execution
+from jetfast.engine.execution_listener import ExecutionListener
+from jetfast.engine.snapshot_store import SnapshotStore
+from jetfast.engine.stepping import SteppedExecution
+from jetfast.engine.transport import MemoryNetwork, Transport
+from jetfast.errors import MemberLostError
+from jetfast.testing import VirtualClock
+from jetfast.types import Duration
+
+STEP_US_MAX = 2_000
+"""Time passes while things are done: less than this in each step."""
+STEPS_MAX = 400_000
+
+
+class Works:
+    """Runs pieces of work when it is their turn."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+        self.hangs = False
+
+    def __call__(self, work: Callable[[], None]) -> None:
+        self.waiting.append(work)
+
+    def step(self) -> bool:
+        if not self.waiting or self.hangs:
+            return False
+        self.waiting.pop(0)()
+        return True
+
+
+class SteppedMember:
+    """One member: its agent, what its execution stores, and the coordinator's link to it."""
+
+    def __init__(self, job: "SteppedJob", index: int) -> None:
+        self.job, self.index = job, index
+        self.works = Works()
+        self.stepped: SteppedExecution | None = None
+        self.agent = MemberAgent(
+            job.transport,
+            lambda message: job.runner.receive(index, message),
+            load_dag=lambda _: job.submission.dag,
+            execution_factory=lambda dag, prepare, transport, deliver: _OnOneThread(
+                self, dag, prepare, transport, deliver
+            ),
+        )
+
+    def send(self, message: CoordinatorMessage) -> None:
+        self.agent.receive(message)
+
+    def close(self) -> None:
+        self.agent.handle(Shutdown(execution_id=NO_EXECUTION))
+        self.finish()
+
+    def finish(self) -> None:
+        """Let what was told to stop come to its end."""
+        if self.stepped is not None:
+            self.stepped.end_if_done()
+
+    def kill(self) -> None:
+        """Nothing of it does anything any more; what it had sent is under way."""
+        self.agent.kill()
+        self.stepped = None
+        self.works.waiting.clear()
+        while self.agent.handle_next():
+            pass
+
+    def step_tasklet(self, random: Random) -> bool:
+        stepped = self.stepped
+        if stepped is None or not stepped.running:
+            return False
+        return stepped.step(random.choice(stepped.running))
+
+
+class _OnOneThread:
+    """A RunningExecution that is stepped."""
+
+    def __init__(
+        self, member: SteppedMember, dag: Dag, prepare: Prepare, transport: Transport, deliver: Deliver
+    ) -> None:
+        self.member = member
+        self.execution = Execution(
+            dag,
+            job=prepare.job,
+            job_id=prepare.job_id,
+            execution_id=prepare.execution_id,
+            member=prepare.member,
+            member_count=prepare.member_count,
+            workers=prepare.workers,
+            transport=transport,
+            guarantee=prepare.guarantee,
+            now_us=member.job.clock,
+            memory_limit=prepare.memory_limit_bytes,
+            deliver=deliver,
+            partition_count=prepare.partition_count,
+            snapshot_store=member.job.submission.snapshots.store,
+            restore=prepare.restore,
+            settle_only=prepare.settle_only,
+            state_writer=member.works,
+            parallelism_max=prepare.parallelism_max,
+        )
+
+    def open(self) -> None:
+        self.execution.open()
+
+    def start(self, listener: ExecutionListener) -> None:
+        self.member.stepped = SteppedExecution(self.execution, listener)
+
+    def start_snapshot(self, snapshot_id: int, kind: SnapshotKind) -> None:
+        self.execution.start_snapshot(snapshot_id, kind)
+
+    def end_snapshot(self, snapshot_id: int, success: bool) -> None:
+        self.execution.end_snapshot(snapshot_id, success)
+
+    def cancel(self) -> None:
+        self.execution.cancel()
+        self.member.finish()
+
+    def abandon(self) -> None:
+        self.execution.abandon()
+
+    def join(self, timeout: float | None = None) -> bool:
+        return True
+
+    def metrics(self) -> dict[str, Any]:
+        return self.execution.metrics()
+
+
+class SteppedJob:
+    """A job that goes on only when `step` or `run` is called."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        seed: int,
+        store: SnapshotStore | None = None,
+        guarantee: Guarantee | None = None,
+        interval: Duration = "100ms",
+        members: int = 1,
+        workers: int = 1,
+        max_restarts: int | None = None,
+        fresh: bool = False,
+        clock: VirtualClock | None = None,
+    ) -> None:
+        self.random = Random(seed)
+        self.clock = clock or VirtualClock()
+        self.submission: Submission = accept_submission(
+            pipeline,
+            member_count=members,
+            workers=workers,
+            name=None,
+            memory_limit="1GB",
+            progress=False,
+            two_stage=None,
+            snapshots=SnapshotWishes(guarantee, store, interval, max_restarts, fresh),
+        )
+        self.works = Works()
+        self.runner = Runner(self.submission.settings(), clock=lambda: self.clock() / 1e6, run_store=self.works)
+        self.runner.summon = self._summon
+        self.runner.release = self._release
+        self.members: dict[int, SteppedMember] = {}
+        self._network_id = NO_EXECUTION
+        self._network = MemoryNetwork(0)
+        self.job = Job(self.runner, self.submission.dag, progress=False)
+        self.runner.begin()
+
+    def transport(self, prepare: Prepare) -> Transport:
+        if prepare.execution_id != self._network_id:
+            self._network_id = prepare.execution_id
+            self._network = MemoryNetwork(prepare.member_count, prepare.memory_limit_bytes)
+        return self._network.transport(prepare.member)
+
+    def _summon(self, index: int) -> None:
+        member = self.members[index] = SteppedMember(self, index)
+        registered = Registered(
+            execution_id=NO_EXECUTION,
+            member=index,
+            incarnation=0,
+            pid=os.getpid(),
+            host="host",
+            address="",
+            versions=running_versions(),
+        )
+        self.runner.register(index, member, registered)
+
+    def _release(self) -> None:
+        for member in self.members.values():
+            member.close()
+
+    def kill(self, index: int) -> None:
+        """Let a member die."""
+        self.members.pop(index).kill()
+        self.runner.lost(index, MemberLostError(f"member {index} was killed"))
+
+    def step(self) -> bool:
+        """Let somebody do something; False: nobody had anything to do."""
+        self.clock.advance_us(self.random.randrange(STEP_US_MAX))
+        members = list(self.members.values())
+        actors: list[Callable[[], bool]] = [self.runner.handle_timers, self.runner.handle_next, self.works.step]
+        for member in members:
+            actors += [member.agent.handle_next, member.works.step]
+            actors += [lambda member=member: member.step_tasklet(self.random)] * 4
+        self.random.shuffle(actors)
+        return any(actor() for actor in actors)
+
+    @property
+    def ended(self) -> bool:
+        return self.runner.status in (JobStatus.COMPLETED, JobStatus.FAILED)
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Go on until the job has ended, or `until` says so."""
+        for _ in range(STEPS_MAX):
+            if self.ended or (until is not None and until()):
+                return
+            if not self.step() and self.runner.deadline is not None:
+                self.clock.advance_us(max(0, round(self.runner.deadline * 1e6) - self.clock()) + 1)
+        raise AssertionError(f"the job does not come to its end: {self.runner.status}, {self.job.explain_snapshot()}")
