@@ -254,8 +254,15 @@ inline void append_views(std::vector<Rows>& parts, const ColumnView& type, const
 }
 
 #if JETFAST_X86
-// Scatter `rows` by row_owners, if all columns can be.
-inline void scatter_columns(Arena& arena, const Rows& rows, const uint8_t* row_owners, std::vector<Rows>& parts) {
+// Batches that are scattered together: their owners' rows come to lie one behind the other.
+struct ScatteredRun {
+  const Rows* const* batches;
+  size_t batch_count;
+  std::vector<const uint8_t*> row_owners;  // of each batch
+};
+
+// Scatter a run by row_owners. parts: their row counts are known.
+inline void scatter_columns(Arena& arena, const ScatteredRun& run, std::vector<Rows>& parts) {
   const auto owner_count = static_cast<int32_t>(parts.size());
   uint32_t starts[kScatterOwnersMax], cursors[kScatterOwnersMax];
   int64_t room = 0;  // values of a column; each owner's begin at a cache line
@@ -263,85 +270,105 @@ inline void scatter_columns(Arena& arena, const Rows& rows, const uint8_t* row_o
     starts[owner] = static_cast<uint32_t>(room);
     room = (room + parts[static_cast<size_t>(owner)].row_count + kScatterSlack + 7) & ~int64_t{7};
   }
-  const auto column_count = static_cast<int64_t>(rows.columns.size());
+  const std::vector<Column>& columns = run.batches[0]->columns;
+  const auto column_count = static_cast<int64_t>(columns.size());
   const Block block = arena.allocate(room * 8 * column_count);
   const std::shared_ptr<const void> memory = block;
   for (int64_t first = 0; first < column_count; first += kScatterColumnsMax) {
     const int64_t moved = std::min<int64_t>(kScatterColumnsMax, column_count - first);
     const int64_t* sources[kScatterColumnsMax];
     int64_t* targets[kScatterColumnsMax];
-    for (int64_t i = 0; i < moved; ++i) {
-      sources[i] = static_cast<const int64_t*>(rows.columns[static_cast<size_t>(first + i)].view.values);
-      targets[i] = reinterpret_cast<int64_t*>(block.get()) + (first + i) * room;
-    }
+    for (int64_t i = 0; i < moved; ++i) targets[i] = reinterpret_cast<int64_t*>(block.get()) + (first + i) * room;
     std::copy(starts, starts + owner_count, cursors);
-    switch (moved) {
-      case 1: scatter_rows_vbmi2<1>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
-      case 2: scatter_rows_vbmi2<2>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
-      case 3: scatter_rows_vbmi2<3>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
-      default: scatter_rows_vbmi2<4>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
+    for (size_t batch = 0; batch < run.batch_count; ++batch) {
+      const Rows& rows = *run.batches[batch];
+      const uint8_t* row_owners = run.row_owners[batch];
+      for (int64_t i = 0; i < moved; ++i)
+        sources[i] = static_cast<const int64_t*>(rows.columns[static_cast<size_t>(first + i)].view.values);
+      switch (moved) {
+        case 1: scatter_rows_vbmi2<1>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
+        case 2: scatter_rows_vbmi2<2>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
+        case 3: scatter_rows_vbmi2<3>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
+        default: scatter_rows_vbmi2<4>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
+      }
     }
     for (int64_t i = 0; i < moved; ++i)
-      append_views(parts, type_of(rows.columns[static_cast<size_t>(first + i)].view), memory,
+      append_views(parts, type_of(columns[static_cast<size_t>(first + i)].view), memory,
                    reinterpret_cast<const uint8_t*>(targets[i]), starts);
   }
 }
 
-// split_rows where all columns can be scattered; false, with nothing done, if it is not for these.
-inline bool split_by_scattering(Arena& arena, const Rows& rows, const std::vector<int32_t>& keys,
-                                const std::vector<int32_t>& owners, std::vector<Rows>& parts, std::vector<int64_t>& starts) {
+// Find the owner of each row. row_owners: row_count and kScatterPadding bytes; ids: row_count values of scratch memory.
+inline void find_row_owners(Arena& arena, const Rows& rows, const std::vector<int32_t>& keys, const uint8_t* narrow_owners,
+                            int32_t partition_count, uint8_t* row_owners, int32_t* ids) {
+  const ColumnView* key = keys.size() == 1 ? &rows.columns[static_cast<size_t>(keys[0])].view : nullptr;
+  if (key == nullptr || !hashes_as_long(*key)) {
+    assign_row_partitions(arena, rows, keys, partition_count, ids);
+    return look_up_owners_vbmi2(ids, rows.row_count, narrow_owners, row_owners);
+  }
+  const uint8_t* ahead[kScatterColumnsMax];
+  int32_t ahead_count = 0;
+  for (size_t index = 0; index < rows.columns.size() && ahead_count < kScatterColumnsMax; ++index)
+    if (static_cast<int32_t>(index) != keys[0]) ahead[ahead_count++] = static_cast<const uint8_t*>(rows.columns[index].view.values);
+  find_owners_vbmi2(static_cast<const int64_t*>(key->values), rows.row_count, narrow_owners, static_cast<uint32_t>(partition_count),
+                    row_owners, ahead, ahead_count);
+}
+
+// split_rows of a run of batches (one or more rows each), the parts of an owner put together, where all columns can be
+// scattered; false, with nothing done, if it is not for these.
+inline bool split_by_scattering(Arena& arena, const Rows* const* batches, size_t batch_count, const std::vector<int32_t>& keys,
+                                const std::vector<int32_t>& owners, std::vector<Rows>& parts) {
   const auto owner_count = static_cast<int32_t>(parts.size());
   const auto partition_count = static_cast<int32_t>(owners.size());
-  if (!use_vbmi2() || owner_count > kScatterOwnersMax || partition_count < 2 || partition_count > kScatterPartitionsMax ||
-      rows.row_count > kScatterRowsMax)
-    return false;
-  for (const Column& column : rows.columns)
-    if (!is_scattered(column.view)) return false;
+  if (!use_vbmi2() || owner_count > kScatterOwnersMax || partition_count < 2 || partition_count > kScatterPartitionsMax) return false;
+  int64_t row_count = 0, longest = 0, owners_bytes = 0;
+  for (size_t batch = 0; batch < batch_count; ++batch) {
+    for (const Column& column : batches[batch]->columns)
+      if (!is_scattered(column.view)) return false;
+    row_count += batches[batch]->row_count;
+    longest = std::max(longest, batches[batch]->row_count);
+    owners_bytes += aligned_bytes(batches[batch]->row_count + kScatterPadding);
+  }
+  if (row_count > kScatterRowsMax) return false;
   uint8_t narrow_owners[kScatterPartitionsMax] = {};
   for (size_t partition = 0; partition < owners.size(); ++partition)
     narrow_owners[partition] = static_cast<uint8_t>(owners[partition]);
-  const int64_t count = rows.row_count, owners_bytes = aligned_bytes(count + kScatterPadding);
-  const Block scratch = arena.allocate(owners_bytes + aligned_bytes(count * 4));
+  const Block scratch = arena.allocate(owners_bytes + aligned_bytes(longest * 4));
+  auto* ids = reinterpret_cast<int32_t*>(scratch.get() + owners_bytes);
+  ScatteredRun run{batches, batch_count, {}};
   uint8_t* row_owners = scratch.get();
-  const ColumnView* key = keys.size() == 1 ? &rows.columns[static_cast<size_t>(keys[0])].view : nullptr;
-  if (key != nullptr && hashes_as_long(*key)) {
-    const uint8_t* ahead[kScatterColumnsMax];
-    int32_t ahead_count = 0;
-    for (size_t index = 0; index < rows.columns.size() && ahead_count < kScatterColumnsMax; ++index)
-      if (static_cast<int32_t>(index) != keys[0]) ahead[ahead_count++] = static_cast<const uint8_t*>(rows.columns[index].view.values);
-    find_owners_vbmi2(static_cast<const int64_t*>(key->values), count, narrow_owners, static_cast<uint32_t>(partition_count),
-                      row_owners, ahead, ahead_count);
-  } else {
-    auto* ids = reinterpret_cast<int32_t*>(scratch.get() + owners_bytes);
-    assign_row_partitions(arena, rows, keys, partition_count, ids);
-    look_up_owners_vbmi2(ids, count, narrow_owners, row_owners);
+  for (size_t batch = 0; batch < batch_count; ++batch) {
+    const Rows& rows = *batches[batch];
+    find_row_owners(arena, rows, keys, narrow_owners, partition_count, row_owners, ids);
+    int64_t counts[kScatterOwnersMax];
+    count_owners_vbmi2(row_owners, rows.row_count, owner_count, counts);
+    for (int32_t owner = 0; owner < owner_count; ++owner) parts[static_cast<size_t>(owner)].row_count += counts[owner];
+    run.row_owners.push_back(row_owners);
+    row_owners += aligned_bytes(rows.row_count + kScatterPadding);
   }
-  count_owners_vbmi2(row_owners, count, owner_count, &starts[1]);
-  for (int32_t owner = 0; owner < owner_count; ++owner) {
-    Rows& part = parts[static_cast<size_t>(owner)];
-    part.row_count = starts[static_cast<size_t>(owner) + 1];
-    starts[static_cast<size_t>(owner) + 1] += starts[static_cast<size_t>(owner)];
-    if (part.row_count == count) {  // all rows are one owner's: nothing moves
-      part = rows;
+  for (Rows& part : parts) {
+    if (part.row_count == row_count && batch_count == 1) {  // all rows are one owner's: nothing moves
+      part = *batches[0];
       return true;
     }
-    if (part.row_count > 0) part.columns.reserve(rows.columns.size());
+    if (part.row_count > 0) part.columns.reserve(batches[0]->columns.size());
   }
-  scatter_columns(arena, rows, row_owners, parts);
+  scatter_columns(arena, run, parts);
   return true;
 }
 #endif
 
 // The rows of each owner. Columns are gathered once, in the order of owners, into pooled memory; each owner's rows are a
 // slice of them. Opaque columns stay empty for the caller to fill by `order` (kept in *order_block, row_count values, if there
-// are any).
+// are any; *starts says where each owner's begin).
 inline std::vector<Rows> split_rows(Arena& arena, const Rows& rows, const std::vector<int32_t>& keys,
                                     const std::vector<int32_t>& owners, int32_t owner_count, Block* order_block,
                                     std::vector<int64_t>* starts) {
   std::vector<Rows> parts(static_cast<size_t>(owner_count));
   starts->assign(static_cast<size_t>(owner_count) + 1, 0);
 #if JETFAST_X86
-  if (split_by_scattering(arena, rows, keys, owners, parts, *starts)) return parts;
+  const Rows* const batch = &rows;
+  if (split_by_scattering(arena, &batch, 1, keys, owners, parts)) return parts;
 #endif
   const int64_t count = rows.row_count;
   const int64_t order_bytes = aligned_bytes((count + kOrderSlack) * 4), ids_bytes = aligned_bytes(count * 4);
@@ -381,6 +408,20 @@ inline std::vector<Rows> split_rows(Arena& arena, const Rows& rows, const std::v
     }
   }
   return parts;
+}
+
+// As split_rows of each batch (one or more rows) of a run, the parts of an owner put together. False: `parts` stays as it is, split
+// them one by one.
+inline bool split_run(Arena& arena, const Rows* const* batches, size_t batch_count, const std::vector<int32_t>& keys,
+                      const std::vector<int32_t>& owners, int32_t owner_count, std::vector<Rows>* parts) {
+#if JETFAST_X86
+  std::vector<Rows> found(static_cast<size_t>(owner_count));
+  if (split_by_scattering(arena, batches, batch_count, keys, owners, found)) {
+    parts->swap(found);
+    return true;
+  }
+#endif
+  return false;
 }
 
 }  // namespace jetfast

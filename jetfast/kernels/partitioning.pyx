@@ -18,7 +18,7 @@ from jetfast.kernels._csrc.column_view cimport ColumnView, Kind
 from jetfast.kernels._csrc.hash cimport hash_column, hash_scratch_values, is_hashable, kHashSeed
 from jetfast.kernels._csrc.kernel_clock cimport KernelClock
 from jetfast.kernels._csrc.partition cimport assign_partitions as assign_partitions_of_hashes
-from jetfast.kernels._csrc.partition cimport split_rows
+from jetfast.kernels._csrc.partition cimport split_rows, split_run
 from jetfast.kernels._csrc.simd cimport SimdLevel, available_simd, choose_simd, simd_level, simd_name
 from jetfast.kernels.clocks cimport kernel_clock
 from jetfast.kernels.columns cimport Batch, column_types, import_array, make_batch, shared_arena
@@ -170,8 +170,13 @@ def _check_partition_count(partition_count):
         raise ValueError(f"partition_count must be at least 1 and below 2^31, got {partition_count}")
 
 
-cdef struct Split:
-    Rows* rows
+cdef int64_t _RUN_ROWS = 1 << 15  # rows that are split together at most: they and their parts stay in the cache meanwhile
+
+
+cdef struct Split:  # of one batch, or of several as one
+    size_t first
+    size_t batch_count
+    int64_t row_count
     vector[Rows] parts
     Block order
     vector[int64_t] starts
@@ -211,51 +216,83 @@ cdef class Splitter:
         return [parts[0] if parts else None for parts in self.split_all([batch])]
 
     def split_all(self, list batches not None):
-        """Split batches one after the other, in one call without the GIL.
+        """Split batches that follow each other, in one call without the GIL.
 
-        Returns for each owner the list of its batches, in their order; a batch without rows for it has no part in it.
+        Returns for each owner the list of its parts, in order; where that is a mere copy, parts of several batches are one.
         Raises ValueError if a batch has another number of columns.
         """
         cdef list parts_of_owners = [[] for _ in range(self.owner_count)]
+        cdef vector[const Rows*] rows
         cdef vector[Split] splits
-        cdef Split split
         cdef Batch batch
         cdef size_t column_count = len(self.schema)
         cdef size_t index
-        splits.reserve(len(batches))
+        rows.reserve(len(batches))
         for batch in batches:
             if batch.rows.columns.size() != column_count:
                 raise ValueError(f"the batch has {batch.rows.columns.size()} columns, the splitter's schema {column_count}")
-            split.rows = &batch.rows
-            splits.push_back(split)
+            rows.push_back(&batch.rows)
+        if self.keys.empty():
+            (<list>parts_of_owners[self.owners[0]]).extend(batch for batch in batches if batch.row_count > 0)
+            return parts_of_owners
         cdef KernelClock* clock = kernel_clock()
-        if not self.keys.empty():
-            with nogil:
-                clock.enter()
-                for index in range(splits.size()):
-                    if splits[index].rows.row_count > 0:
-                        splits[index].parts = split_rows(
-                            dereference(shared_arena()), splits[index].rows[0], self.keys, self.owners, self.owner_count,
-                            &splits[index].order, &splits[index].starts,
-                        )
-                clock.leave()
+        with nogil:
+            clock.enter()
+            self.split_rows_of(rows, splits)
+            clock.leave()
         for index in range(splits.size()):
-            self._hand_out(batches[index], splits[index], parts_of_owners)
+            self._hand_out(batches[splits[index].first], splits[index], parts_of_owners)
         return parts_of_owners
 
+    cdef int split_rows_of(self, const vector[const Rows*]& batches, vector[Split]& splits) except -1 nogil:
+        """Split batches: as many together as fit into a run, or one by one."""
+        cdef size_t first = 0, end
+        cdef Split split
+        while first < batches.size():
+            split.first = first
+            split.row_count = 0
+            end = first
+            while end < batches.size() and (end == first or split.row_count + batches[end].row_count <= _RUN_ROWS):
+                split.row_count += batches[end].row_count
+                end += 1
+            split.batch_count = end - first
+            if split.row_count > 0:
+                splits.push_back(split)
+                if not split_run(
+                    dereference(shared_arena()), &batches[first], split.batch_count, self.keys, self.owners, self.owner_count,
+                    &splits.back().parts,
+                ):
+                    splits.pop_back()
+                    self.split_one_by_one(batches, first, end, splits)
+            first = end
+        return 0
+
+    cdef int split_one_by_one(
+        self, const vector[const Rows*]& batches, size_t first, size_t end, vector[Split]& splits
+    ) except -1 nogil:
+        cdef Split split
+        cdef size_t index
+        split.batch_count = 1
+        for index in range(first, end):
+            if batches[index].row_count > 0:
+                split.first = index
+                split.row_count = batches[index].row_count
+                splits.push_back(split)
+                splits.back().parts = split_rows(
+                    dereference(shared_arena()), batches[index][0], self.keys, self.owners, self.owner_count,
+                    &splits.back().order, &splits.back().starts,
+                )
+        return 0
+
     cdef int _hand_out(self, Batch batch, Split& split, list parts_of_owners) except -1:
-        """Append the parts of one batch to those of their owners."""
+        """Append the parts of a split, whose first batch this is, to those of their owners."""
         cdef int32_t owner
         cdef size_t column
-        if batch.row_count == 0:
-            return 0
-        if self.keys.empty():
-            (<list>parts_of_owners[self.owners[0]]).append(batch)
-            return 0
-        for owner in range(self.owner_count):
-            if split.parts[owner].row_count == batch.row_count:
-                (<list>parts_of_owners[owner]).append(batch)
-                return 0
+        if split.batch_count == 1:
+            for owner in range(self.owner_count):
+                if split.parts[owner].row_count == split.row_count:
+                    (<list>parts_of_owners[owner]).append(batch)
+                    return 0
         opaque = _opaque_columns(batch, <int32_t*>split.order.get())
         for owner in range(self.owner_count):
             if split.parts[owner].row_count == 0:

@@ -1,5 +1,7 @@
 """Batches sent in runs arrive as if sent one by one, whatever is full when."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,14 +32,14 @@ EDGES = {
 }
 
 
-def arrivals(kind: str, remote: bool, runs: list[int], drains: list[int], *, together: bool) -> list[list[object]]:
-    """What each queue gets: of batches their values, of watermarks their value."""
+def arrivals(kind: str, remote: bool, runs: list[int], drains: list[int], *, together: bool) -> list[list[Any]]:
+    """What each queue gets: watermarks, and between them the values of all batches."""
     queues = [SpscQueue(2) for _ in range(3)]
     targets = [
         Target(0, index, queue.offer, None if remote else queue.offer_batches) for index, queue in enumerate(queues)
     ]
     outbox = Outbox([(0, EDGES[kind](targets))])
-    got: list[list[object]] = [[] for _ in queues]
+    got: list[list[Any]] = [[] for _ in queues]
     waits = iter(drains)
 
     def make_room() -> None:
@@ -45,8 +47,12 @@ def arrivals(kind: str, remote: bool, runs: list[int], drains: list[int], *, tog
         for number, queue in enumerate(queues):
             if index is None or number == index:
                 item = queue.poll()
-                if item is not None:
-                    got[number].append(values_of(item) if isinstance(item, Batch) else item)
+                if not isinstance(item, Batch):
+                    got[number] += [] if item is None else [item]
+                elif got[number] and isinstance(got[number][-1], list):
+                    got[number][-1] += values_of(item)
+                else:
+                    got[number].append(values_of(item))
 
     def settle() -> None:
         assert (outbox.count_left() > 0) == bool(outbox.blocked)

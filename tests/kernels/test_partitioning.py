@@ -1,6 +1,7 @@
 """Hashes and partitions equal Spark's; splitting a batch keeps every row, in order, at its owner."""
 
 import datetime
+import itertools
 import os
 import subprocess
 import sys
@@ -216,22 +217,36 @@ def test_split_of_every_size_keeps_all_rows(row_count: int, owner_count: int) ->
             assert part.to_arrow().equals(expected)
 
 
-def test_batches_that_are_split_together_are_split_as_each_alone() -> None:
-    keys = pa.array(range(500))
-    nested = pa.array([[key] for key in range(500)])
-    for columns in ({"k": keys}, {"k": keys, "nested": nested}):
-        rows = pa.record_batch(columns)
-        batches = [
-            Batch.from_arrow(rows.slice(start, count)) for start, count in ((0, 300), (300, 0), (300, 1), (301, 199))
-        ]
-        for keys_of_edge in (["k"], []):
-            splitter = Splitter(rows.schema, keys_of_edge, np.arange(271, dtype=np.int32) % 3, 3)
-            alone = [splitter.split(batch) for batch in batches]
-            together = splitter.split_all(batches)
-            for owner in range(3):
-                expected = [parts[owner].to_arrow() for parts in alone if parts[owner] is not None]
-                assert [part.to_arrow() for part in together[owner]] == expected
+@pytest.mark.parametrize("column", ["scattered", "gathered", "nested"])
+@pytest.mark.parametrize("keys", [["k"], ["k", "v"], []])
+def test_batches_that_are_split_together_are_split_as_each_alone(column: str, keys: list[str]) -> None:
+    count = 40_000
+    values = {
+        "scattered": pa.array(np.arange(count) * 0.5),
+        "gathered": pa.array(np.arange(count) % 5 == 0),
+        "nested": pa.array(np.arange(count)).cast(pa.string()),
+    }[column]
+    rows = pa.record_batch({"k": np.arange(count), "v": values})
+    if column == "nested":
+        rows = rows.append_column("n", pa.array([[key] for key in range(count)]))
+    cuts = [0, 300, 300, 301, 9000, 17_000, 39_990, 40_000]
+    batches = [Batch.from_arrow(rows.slice(start, end - start)) for start, end in itertools.pairwise(cuts)]
+    splitter = Splitter(rows.schema, keys, np.arange(271, dtype=np.int32) % 3, 3)
+    alone = [splitter.split(batch) for batch in batches]
+    together = splitter.split_all(batches)
+    for owner in range(3):
+        expected = [parts[owner].to_arrow() for parts in alone if parts[owner] is not None]
+        got = [part.to_arrow() for part in together[owner]]
+        assert pa.Table.from_batches(got, rows.schema) == pa.Table.from_batches(expected, rows.schema)
+        assert all(part.num_rows for part in got)
     assert splitter.split_all([]) == [[], [], []]
+
+
+def test_batches_that_all_go_to_one_owner_are_theirs() -> None:
+    rows = pa.record_batch({"k": [7] * 100})
+    batches = [Batch.from_arrow(rows), Batch.from_arrow(rows.slice(3))]
+    parts = Splitter(rows.schema, ["k"], np.arange(271, dtype=np.int32) % 3, 3).split_all(batches)
+    assert sorted(sum(part.row_count for part in of_owner) for of_owner in parts) == [0, 0, 197]
 
 
 def run_with_simd(value: str, code: str) -> subprocess.CompletedProcess[str]:
