@@ -42,6 +42,9 @@ class BytesTable {
 
   void prefetch_cell(uint64_t hash64) const { prefetch_line(&cells_[static_cast<uint32_t>(hash64) & mask_]); }
 
+  // Is the key of a slot kept here (and not in another table that shares the slots)?
+  bool holds(uint32_t slot) const { return slot < records_.size() && records_[slot].length > 0; }
+
   const uint8_t* key_of(uint32_t slot) const { return records_[slot].data(); }
 
   void erase(uint32_t slot) {

@@ -78,6 +78,29 @@ struct Cell {
   uint32_t length;
 };
 
+// Calls work(string) where string(row) gives the bytes of a valid value of a column of strings.
+template <typename Work>
+inline void with_strings(const ColumnView& view, Work&& work) {
+  switch (view.layout) {
+    case Layout::offsets32:
+      return work([bytes = view.bytes, offsets = static_cast<const int32_t*>(view.offsets)](int64_t row) {
+        return Cell{bytes + offsets[row], static_cast<uint32_t>(offsets[row + 1] - offsets[row])};
+      });
+    case Layout::offsets64:
+      return work([bytes = view.bytes, offsets = static_cast<const int64_t*>(view.offsets)](int64_t row) {
+        if (offsets[row + 1] - offsets[row] > INT32_MAX) throw std::length_error("a key of more than 2 GiB");
+        return Cell{bytes + offsets[row], static_cast<uint32_t>(offsets[row + 1] - offsets[row])};
+      });
+    default:
+      return work([buffers = view.view_buffers, values = static_cast<const uint8_t*>(view.values)](int64_t row) {
+        const uint8_t* value = values + row * 16;
+        const auto length = load_unaligned<uint32_t>(value);
+        if (length <= 12) return Cell{value + 4, length};
+        return Cell{buffers[load_unaligned<int32_t>(value + 8)] + load_unaligned<int32_t>(value + 12), length};
+      });
+  }
+}
+
 // Calls work(cell) where cell(row, room) gives the bytes of a valid value; `room` has 8 bytes for those that must be made.
 template <typename Work>
 inline void with_cells(const ColumnView& view, Work&& work) {
@@ -106,26 +129,46 @@ inline void with_cells(const ColumnView& view, Work&& work) {
         return Cell{values + row * width, static_cast<uint32_t>(width)};
       });
     case Layout::offsets32:
-      return work([&view](int64_t row, uint8_t*) {
-        const auto* offsets = static_cast<const int32_t*>(view.offsets) + row;
-        return Cell{view.bytes + offsets[0], static_cast<uint32_t>(offsets[1] - offsets[0])};
-      });
     case Layout::offsets64:
-      return work([&view](int64_t row, uint8_t*) {
-        const auto* offsets = static_cast<const int64_t*>(view.offsets) + row;
-        if (offsets[1] - offsets[0] > INT32_MAX) throw std::length_error("a key of more than 2 GiB");
-        return Cell{view.bytes + offsets[0], static_cast<uint32_t>(offsets[1] - offsets[0])};
-      });
-    case Layout::views:
-      return work([&view, values](int64_t row, uint8_t*) {
-        const uint8_t* value = values + row * 16;
-        const auto length = load_unaligned<uint32_t>(value);
-        if (length <= 12) return Cell{value + 4, length};
-        return Cell{view.view_buffers[load_unaligned<int32_t>(value + 8)] + load_unaligned<int32_t>(value + 12), length};
-      });
+    case Layout::views: return with_strings(view, [&work](auto string) {
+      return work([string](int64_t row, uint8_t*) { return string(row); });
+    });
     case Layout::none:
       return work([](int64_t, uint8_t* room) { return Cell{room, 0}; });
     default: throw std::invalid_argument("nested columns cannot be keys");
+  }
+}
+
+// words[i] = the value of row rows[i] (row i without `rows`), zeros before it, floats in their form as keys: columns of bits or
+// of a fixed width up to 8. What it gives for NULLs means nothing.
+inline void load_words(const ColumnView& view, const int32_t* rows, int64_t count, uint64_t* words) {
+  const auto* values = static_cast<const uint8_t*>(view.values);
+  const auto each = [&](auto load) {
+    if (rows == nullptr)
+      for (int64_t i = 0; i < count; ++i) words[i] = load(i);
+    else
+      for (int64_t i = 0; i < count; ++i) words[i] = load(static_cast<int64_t>(rows[i]));
+  };
+  if (view.layout == Layout::bits)
+    return each([&](int64_t row) { return static_cast<uint64_t>(get_bit(values, view.bits_offset + row)); });
+  if (view.kind == Kind::float64)
+    return each([&](int64_t row) { return canonical_float64(load_unaligned<uint64_t>(values + row * 8)); });
+  if (view.kind == Kind::float32)
+    return each([&](int64_t row) -> uint64_t { return canonical_float32(load_unaligned<uint32_t>(values + row * 4)); });
+  switch (view.width) {
+    case 1: return each([&](int64_t row) -> uint64_t { return values[row]; });
+    case 2: return each([&](int64_t row) -> uint64_t { return load_unaligned<uint16_t>(values + row * 2); });
+    case 4: return each([&](int64_t row) -> uint64_t { return load_unaligned<uint32_t>(values + row * 4); });
+    default: return each([&](int64_t row) { return load_unaligned<uint64_t>(values + row * 8); });
+  }
+}
+
+// values[i] = `other` where valid[i] is 0, not 1.
+template <typename Value>
+inline void keep_valid(const uint8_t* valid, int64_t count, Value other, Value* values) {
+  for (int64_t i = 0; i < count; ++i) {
+    const Value changed = (values[i] ^ other) & (Value{valid[i]} - 1);
+    values[i] ^= changed;
   }
 }
 

@@ -19,6 +19,8 @@
 #include "jetfast/bytes_table.hpp"
 #include "jetfast/column_view.hpp"
 #include "jetfast/key_cells.hpp"
+#include "jetfast/key_packer.hpp"
+#include "jetfast/packed_table.hpp"
 #include "jetfast/prefetch.hpp"
 #include "jetfast/simd.hpp"
 #include "jetfast/slot_pool.hpp"
@@ -183,7 +185,7 @@ class WordTable {
 class KeyIndex {
  public:
   // Types of the key columns as they are kept and come out again: a dictionary's is its value type. None: one global key.
-  explicit KeyIndex(std::vector<ColumnView> types) : types_(std::move(types)) {
+  explicit KeyIndex(std::vector<ColumnView> types) : types_(std::move(types)), packer_(types_) {
     for (const ColumnView& type : types_)
       if (type.layout == Layout::dictionary || type.layout == Layout::opaque)
         throw std::invalid_argument("keys are kept by value");
@@ -202,12 +204,13 @@ class KeyIndex {
   int64_t bytes() const {
     int64_t bytes = pool_.bytes();
     if (one_word_) bytes += words_.bytes();
-    else if (!types_.empty()) bytes += bytes_.bytes();
+    else if (!types_.empty()) bytes += packed_.bytes() + bytes_.bytes();
     return bytes;
   }
 
   void reserve(int64_t keys) {
     if (one_word_) words_.reserve(keys);
+    else if (packer_.packs()) packed_.reserve(keys);
     else if (!types_.empty()) bytes_.reserve(keys);
   }
 
@@ -221,6 +224,8 @@ class KeyIndex {
       find_by_code(columns[0], rows, count, slots);
     } else if (one_word_) {
       find_words(columns[0], rows, count, slots);
+    } else if (packer_.packs()) {
+      find_packed(columns, rows, count, slots);
     } else {
       find_bytes(columns, rows, count, slots);
     }
@@ -231,8 +236,10 @@ class KeyIndex {
       null_slot_ = kNoSlot;
     } else if (one_word_) {
       words_.erase(slot);
-    } else {
+    } else if (bytes_.holds(slot)) {
       bytes_.erase(slot);
+    } else {
+      packed_.erase(slot);
     }
     pool_.give_back(slot);
     ++releases_;
@@ -247,7 +254,17 @@ class KeyIndex {
       return columns;
     }
     std::vector<const uint8_t*> cursors(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) cursors[i] = bytes_.key_of(slots[i]);
+    Block unpacked;
+    if (packer_.packs()) unpacked = arena.allocate(count * packer_.unpacked_bytes_max() + KeyPacker::kBytes);
+    uint8_t* end = unpacked.get();
+    for (int64_t i = 0; i < count; ++i) {
+      if (bytes_.holds(slots[i])) {
+        cursors[i] = bytes_.key_of(slots[i]);
+      } else {
+        cursors[i] = end;
+        end = packer_.unpack(packed_.key_of(slots[i]), end);
+      }
+    }
     for (const ColumnView& type : types_) columns.push_back(bytes_column(type, cursors, arena));
     return columns;
   }
@@ -277,15 +294,6 @@ class KeyIndex {
     keep_valid(valid_.data(), count, null_slot(), slots);
   }
 
-  // values[i] = `other` where valid[i] is 0, not 1.
-  template <typename Value>
-  static void keep_valid(const uint8_t* valid, int64_t count, Value other, Value* values) {
-    for (int64_t i = 0; i < count; ++i) {
-      const Value changed = (values[i] ^ other) & (Value{valid[i]} - 1);
-      values[i] ^= changed;
-    }
-  }
-
   void find_valid_words(const ColumnView& view, const int32_t* rows, int64_t count, uint32_t* slots) {
     if (count == 0) return;
     const uint64_t* words = static_cast<const uint64_t*>(view.values);
@@ -296,28 +304,6 @@ class KeyIndex {
       words = words_scratch_.data();
     }
     words_.find_or_insert(words, count, slots, pool_, simd_);
-  }
-
-  static void load_words(const ColumnView& view, const int32_t* rows, int64_t count, uint64_t* words) {
-    const auto* values = static_cast<const uint8_t*>(view.values);
-    const auto each = [&](auto load) {
-      if (rows == nullptr)
-        for (int64_t i = 0; i < count; ++i) words[i] = load(i);
-      else
-        for (int64_t i = 0; i < count; ++i) words[i] = load(static_cast<int64_t>(rows[i]));
-    };
-    if (view.layout == Layout::bits)
-      return each([&](int64_t row) { return static_cast<uint64_t>(get_bit(values, view.bits_offset + row)); });
-    if (view.kind == Kind::float64)
-      return each([&](int64_t row) { return canonical_float64(load_unaligned<uint64_t>(values + row * 8)); });
-    if (view.kind == Kind::float32)
-      return each([&](int64_t row) -> uint64_t { return canonical_float32(load_unaligned<uint32_t>(values + row * 4)); });
-    switch (view.width) {
-      case 1: return each([&](int64_t row) -> uint64_t { return values[row]; });
-      case 2: return each([&](int64_t row) -> uint64_t { return load_unaligned<uint16_t>(values + row * 2); });
-      case 4: return each([&](int64_t row) -> uint64_t { return load_unaligned<uint32_t>(values + row * 4); });
-      default: return each([&](int64_t row) { return load_unaligned<uint64_t>(values + row * 8); });
-    }
   }
 
   uint32_t null_slot() {
@@ -393,13 +379,43 @@ class KeyIndex {
   void find_plain(const ColumnView& values, const int32_t* rows, int64_t count, uint32_t* slots) {
     if (count == 0) return;
     if (one_word_) find_words(values, rows, count, slots);
+    else if (packer_.packs()) find_packed(&values, rows, count, slots);
     else find_bytes(&values, rows, count, slots);
   }
 
   uint32_t find_null() {
     if (one_word_) return null_slot();
+    if (packer_.packs()) {
+      const uint64_t zero = 0;
+      uint32_t slot;
+      packed_.find_or_insert(&zero, &zero, 1, &slot, pool_, simd_);
+      return slot;
+    }
     const uint8_t key[16] = {0};
     return bytes_.find_or_insert(key, 1, hash_padded_bytes(key, 1), pool_);
+  }
+
+  // ---- two words a key
+
+  void find_packed(const ColumnView* columns, const int32_t* rows, int64_t count, uint32_t* slots) {
+    const int64_t long_count = packer_.pack(columns, rows, count);
+    if (long_count == count) return find_bytes(columns, rows, count, slots);
+    if (long_count > 0) {  // keys that do not fit look for one that does, and get their own slot afterwards
+      const uint8_t* fits = packer_.fits();
+      const auto first = static_cast<const uint8_t*>(std::memchr(fits, 1, static_cast<size_t>(count))) - fits;
+      keep_valid(fits, count, packer_.lows()[first], packer_.mutable_lows());
+      keep_valid(fits, count, packer_.highs()[first], packer_.mutable_highs());
+    }
+    packed_.find_or_insert(packer_.lows(), packer_.highs(), count, slots, pool_, simd_);
+    if (long_count == 0) return;
+    long_rows_.clear();
+    for (int64_t i = 0; i < count; ++i)
+      if (!packer_.fits()[i]) long_rows_.push_back(rows ? rows[i] : static_cast<int32_t>(i));
+    found_.resize(long_rows_.size());
+    find_bytes(columns, long_rows_.data(), long_count, found_.data());
+    size_t next = 0;
+    for (int64_t i = 0; i < count; ++i)
+      if (!packer_.fits()[i]) slots[i] = found_[next++];
   }
 
   // ---- many bytes a key
@@ -552,7 +568,9 @@ class KeyIndex {
   bool one_word_ = false;
   SimdLevel simd_ = simd_level();
   SlotPool pool_;
+  KeyPacker packer_;
   WordTable words_;
+  PackedTable packed_;
   BytesTable bytes_;
   uint64_t releases_ = 0;
   uint32_t null_slot_ = kNoSlot;  // of NULL (one word), or of the global key
@@ -560,7 +578,8 @@ class KeyIndex {
   // scratch, kept between batches
   std::vector<uint64_t> words_scratch_, hashes_;
   std::vector<uint8_t> valid_;
-  std::vector<uint32_t> slot_of_code_;
+  std::vector<int32_t> long_rows_;
+  std::vector<uint32_t> found_, slot_of_code_;
   std::vector<int64_t> code_rows_, starts_, ends_;
   std::vector<std::vector<int64_t>> value_rows_;
   std::vector<uint8_t> encoded_;

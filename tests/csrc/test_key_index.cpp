@@ -40,20 +40,29 @@ std::vector<SimdLevel> levels() {
   return result;
 }
 
-// Random keys of a small and of a large range, with releases in between, against std::unordered_map.
-void words_equal_a_plain_map(SimdLevel level) {
-  KeyIndex index({int64_type()});
+// Random keys of a small and of a large range, with releases in between, against std::unordered_map. In two columns they are
+// quotient and remainder.
+void words_equal_a_plain_map(SimdLevel level, size_t column_count) {
+  KeyIndex index(std::vector<ColumnView>(column_count, int64_type()));
   index.set_simd(level);
   std::unordered_map<int64_t, uint32_t> wanted;
   uint64_t state = 7;
   for (int round = 0; round < 60; ++round) {
     std::vector<int64_t> keys(500);
     for (int64_t& key : keys) key = static_cast<int64_t>(next_random(state) % (round % 2 ? 300 : 20000)) - 100;
-    ColumnView view = int64_type();
-    view.values = keys.data();
-    view.row_count = static_cast<int64_t>(keys.size());
+    std::vector<int64_t> parts[2] = {keys, {}};
+    if (column_count == 2)
+      for (size_t row = 0; row < keys.size(); ++row) {
+        parts[0][row] = keys[row] / 7;
+        parts[1].push_back(keys[row] - keys[row] / 7 * 7);
+      }
+    std::vector<ColumnView> views(column_count, int64_type());
+    for (size_t column = 0; column < column_count; ++column) {
+      views[column].values = parts[column].data();
+      views[column].row_count = static_cast<int64_t>(keys.size());
+    }
     std::vector<uint32_t> slots(keys.size());
-    index.find_or_insert(&view, nullptr, view.row_count, slots.data());
+    index.find_or_insert(views.data(), nullptr, static_cast<int64_t>(keys.size()), slots.data());
     for (size_t row = 0; row < keys.size(); ++row) {
       const auto found = wanted.emplace(keys[row], slots[row]);
       CHECK(found.first->second == slots[row]);
@@ -73,12 +82,15 @@ void words_equal_a_plain_map(SimdLevel level) {
   Arena arena;
   for (const auto& [key, slot] : wanted) {
     const std::vector<Column> columns = index.keys_of(&slot, 1, arena);
-    CHECK(static_cast<const int64_t*>(columns[0].view.values)[0] == key);
+    int64_t found = static_cast<const int64_t*>(columns[0].view.values)[0];
+    if (column_count == 2) found = found * 7 + static_cast<const int64_t*>(columns[1].view.values)[0];
+    CHECK(found == key);
   }
 }
 
-void strings_come_and_go() {
+void strings_come_and_go(SimdLevel level) {
   KeyIndex index({string_type(), int64_type()});
+  index.set_simd(level);
   std::unordered_map<std::string, uint32_t> wanted;
   uint64_t state = 11;
   Arena arena;
@@ -145,8 +157,11 @@ void rows_may_be_chosen_and_nulls_are_one_key() {
 }  // namespace
 
 int main() {
-  for (const SimdLevel level : levels()) words_equal_a_plain_map(level);
-  strings_come_and_go();
+  for (const SimdLevel level : levels()) {
+    words_equal_a_plain_map(level, 1);
+    words_equal_a_plain_map(level, 2);
+    strings_come_and_go(level);
+  }
   rows_may_be_chosen_and_nulls_are_one_key();
   return 0;
 }

@@ -30,10 +30,10 @@ VALUES: dict[pa.DataType, list[Any]] = {
     pa.decimal32(7, 2): [Decimal("1.25"), Decimal("-1.25")],
     pa.decimal64(12, 3): [Decimal("1.250"), Decimal("-99999999.125")],
     pa.decimal128(38, 2): [Decimal("1.25"), Decimal(10) ** 35, -(Decimal(10) ** 35)],
-    pa.string(): ["", "a", "aa", "x" * 40, "x" * 39 + "y"],
+    pa.string(): ["", "a", "aa", *("x" * length for length in (13, 14, 15, 16, 40)), "x" * 39 + "y"],
     pa.large_string(): ["", "a", "x" * 40],
     pa.string_view(): ["", "a", "twelve bytes", "thirteen byte", "x" * 40],
-    pa.binary(): [b"", b"\x00", b"\x00\x00", b"z" * 30],
+    pa.binary(): [*(b"\x00" * length for length in (0, 1, 2, 14, 15, 16)), b"z" * 30],
     pa.large_binary(): [b"", b"\x00"],
     pa.binary_view(): [b"", b"\x00", b"z" * 30],
     pa.binary(3): [b"abc", b"abd"],
@@ -49,6 +49,19 @@ VALUES: dict[pa.DataType, list[Any]] = {
     pa.dictionary(pa.uint16(), pa.int64()): [1, 2, 3],
     pa.dictionary(pa.int64(), pa.float64()): [0.0, -0.0, math.nan],
 }
+
+# Columns that may fit together into the two words of a packed key, or not, depending on their values.
+SMALL = [
+    pa.bool_(),
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.float64(),
+    pa.string(),
+    pa.string_view(),
+    pa.binary(),
+]
 
 
 def to_array(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
@@ -69,10 +82,12 @@ def plain(data_type: pa.DataType) -> pa.DataType:
     return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_equal_keys_share_a_slot_and_come_out_with_their_type(data: st.DataObject) -> None:
-    types = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3))
+    types = data.draw(
+        st.lists(st.sampled_from(data.draw(st.sampled_from([list(VALUES), SMALL]))), min_size=1, max_size=4)
+    )
     names = [f"key{number}" for number in range(len(types))]
     cells = [st.sampled_from([*VALUES[data_type], None]) for data_type in types]
     index = KeyIndex(pa.schema(zip(names, types, strict=True)), names)
@@ -101,15 +116,17 @@ def expected(key: tuple[Any, ...], types: Sequence[pa.DataType]) -> tuple[Any, .
     return tuple(canonical(array.to_pylist()[0]) for array in arrays)
 
 
-def test_many_keys_grow_the_table_and_slots_stay_dense() -> None:
-    index = KeyIndex(pa.schema([("key", pa.int64())]), ["key"])
+@pytest.mark.parametrize("types", [[pa.int64()], [pa.int64(), pa.int64()], [pa.string()]], ids=["word", "two", "text"])
+def test_many_keys_grow_the_table_and_slots_stay_dense(types: list[pa.DataType]) -> None:
     keys = np.random.default_rng(5).permutation(np.arange(-30_000, 30_000, dtype=np.int64) * 2**33)
-    batch = pa.record_batch([pa.array(keys)], names=["key"])
+    names = ["key", "more"][: len(types)]
+    batch = pa.record_batch([pa.array(keys).cast(data_type) for data_type in types], names=names)
+    index = KeyIndex(batch.schema, names)
     slots = np.concatenate(
         [index.assign_slots(Batch.from_arrow(batch.slice(start, 997))) for start in range(0, len(keys), 997)]
     )
     assert sorted(slots.tolist()) == list(range(60_000))
-    assert index.keys_of(slots).to_arrow().column(0).to_numpy().tolist() == keys.tolist()
+    assert index.keys_of(slots).to_arrow().equals(batch)
     assert np.array_equal(index.assign_slots(Batch.from_arrow(batch)), slots)
 
 
