@@ -32,6 +32,9 @@ from jetfast.core.source import Sink
 ID_BYTES_MAX = 199
 """An id is ASCII and never longer: PostgreSQL takes less than 200 bytes."""
 
+TRANSACTIONS = "transactions"
+"""Kind of the state that names the transactions of a snapshot (`StateBatch.kind`): not part of an exported snapshot."""
+
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _POOL = "pool"
 
@@ -165,6 +168,10 @@ class TransactionalWriter:
     def list_open(self, prefix: str) -> Sequence[str]:
         """Return ids that begin with `prefix` and are prepared, staged or open. Not asked of a pool."""
         raise NotImplementedError
+
+    def list_committed(self, prefix: str) -> Sequence[str]:
+        """Return ids that begin with `prefix`, were committed and are not forgotten; () if nothing is kept of them."""
+        return ()
 
     def forget(self, transactions: Sequence[str]) -> None:
         """These were committed, and no snapshot names them any more: what tells that they were committed may go."""

@@ -2,15 +2,21 @@
 
 from jetfast.connectors.memory import CRASH, EMPTY, silence
 from jetfast.testing.golden import check_golden
+from jetfast.testing.outside_system import Faults
 from jetfast.testing.scripted_source import scripted
+from jetfast.testing.stored_rows import StoredRows
+from jetfast.testing.transactional_memory import TransactionalMemory
 from jetfast.testing.verify_processor import OnEdge, OnPort, verify_processor
 from jetfast.testing.virtual_clock import VirtualClock
 
 __all__ = [
     "CRASH",
     "EMPTY",
+    "Faults",
     "OnEdge",
     "OnPort",
+    "StoredRows",
+    "TransactionalMemory",
     "VirtualClock",
     "check_golden",
     "scripted",

@@ -1,0 +1,62 @@
+"""Writes rows to a Sink as they come."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from jetfast.core.batch import Batch
+from jetfast.core.items import Output
+from jetfast.core.processor import Processor, ProcessorContext, StateBatch
+from jetfast.core.source import Sink, SinkWriter
+from jetfast.errors import JetfastError, JobFailedError
+
+Result = TypeVar("Result")
+
+
+class SinkWriterProcessor(Processor):
+    """Hands batches to one writer of a sink; what was not finished when the processor is closed is aborted."""
+
+    def __init__(self, sink: Sink, schema: pa.Schema) -> None:
+        self.sink = sink
+        self.schema = schema
+        self.cooperative = sink.cooperative
+        self.writer: SinkWriter | None = None
+
+    def open(self, context: ProcessorContext) -> None:
+        self.context = context
+        context.counters.setdefault("rows_written", 0)
+        self.writer = self.sink.open_writer(self.schema, context)
+
+    def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
+        assert self.writer is not None
+        call_writer(self.sink, "write", self.writer.write, batch)
+        self.context.counters["rows_written"] += batch.row_count
+        return ()
+
+    def save_snapshot(self) -> tuple[StateBatch, ...]:
+        """Nothing is saved: what was written before the snapshot must be there whatever happens to this process."""
+        if self.writer is not None:
+            call_writer(self.sink, "flush", self.writer.flush)
+        return ()
+
+    def complete(self) -> tuple[Output, ...]:
+        assert self.writer is not None
+        call_writer(self.sink, "finish", self.writer.finish)
+        self.writer = None
+        return ()
+
+    def close(self, error: BaseException | None) -> None:
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            writer.abort()
+
+
+def call_writer(sink: Sink, what: str, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call the writer of a sink; errors of the system that is written to name the sink and what it was to do."""
+    try:
+        return function(*arguments)
+    except JetfastError:
+        raise
+    except Exception as error:
+        raise JobFailedError(f"{sink.name}: cannot {what}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,330 @@
+"""Writes rows in transactions that become visible with the snapshot they belong to (`core.transaction` says how).
+
+                       save_snapshot        prepare           commit, success
+    (none) --> current ------------> sealed --------> prepared --------------> decided --> (none)
+                  ^                    |     commit, failure |                             at the next decision
+                  +--------------------+---------------------+
+                    if none was begun since; a prepared one only if that can be taken back. Else it waits, and is
+                    saved again, in order, with each further snapshot until one is decided.
+
+Invariants:
+- Only what is `waiting` (sealed or prepared) is in a snapshot, and all of it; so phase 2 commits `waiting`.
+- Between `save_snapshot` and `commit` nobody here knows whether `waiting` is decided: it is not rolled back.
+- Of transactions of earlier processors each is committed or rolled back by one processor: its index modulo the
+  parallelism.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from jetfast.core.batch import Batch
+from jetfast.core.crash_points import reach
+from jetfast.core.guarantee import Guarantee
+from jetfast.core.items import Output
+from jetfast.core.processor import BROADCAST, ProcessorContext, StateBatch
+from jetfast.core.transaction import (
+    TRANSACTIONS,
+    TransactionalSink,
+    TransactionalWriter,
+    TransactionId,
+    TransactionOwner,
+)
+from jetfast.errors import DataLostError, ProtocolError, RestartableError
+from jetfast.processors.sink_writer import SinkWriterProcessor, call_writer
+from jetfast.processors.transaction_ids import FreeIds, PooledIds, ids_to_probe
+
+logger = logging.getLogger("jetfast")
+
+SWEEP_US = 60_000_000
+"""So often transactions of earlier executions are looked for again: a process that was thought dead may add some."""
+
+_STATE_SCHEMA = pa.schema(
+    [pa.field("transaction", pa.string(), nullable=False), pa.field("token", pa.binary(), nullable=False)]
+)
+
+
+@dataclass
+class _Transaction:
+    """One that is not decided."""
+
+    text: str
+    begun_us: int
+    token: bytes = b""
+    touched: bool = False
+    """Has `prepare` been called?"""
+    prepared: bool = False
+
+
+class TransactionalSinkProcessor(SinkWriterProcessor):
+    """Drives a TransactionalWriter; under weaker guarantees than EXACTLY_ONCE it is the plain sink."""
+
+    def __init__(self, sink: TransactionalSink, schema: pa.Schema) -> None:
+        super().__init__(sink, schema)
+        self.transactional_sink = sink
+        self.transactions: TransactionalWriter | None = None
+        self.current: _Transaction | None = None
+        self.waiting: list[_Transaction] = []
+        self.decided: list[str] = []
+        """What this processor has committed of the last decided snapshot."""
+        self.reserved: frozenset[str] = frozenset()
+        """Ids of this processor's pool in the last decided snapshot, whoever has committed them."""
+        self.restored: dict[str, bytes] = {}
+        self.saving = False
+        """A snapshot is under way: `waiting` may be decided without our knowing."""
+        self.input_taken = False
+        self.failure: RestartableError | None = None
+
+    def open(self, context: ProcessorContext) -> None:
+        if context.guarantee is not Guarantee.EXACTLY_ONCE:
+            super().open(context)
+            return
+        self.context = context
+        context.counters.setdefault("rows_written", 0)
+        self.transactions = self.transactional_sink.open_transactions(self.schema, context)
+        self.rules = self.transactions.rules
+        self.owner = TransactionOwner.of(context)
+        self.ids: FreeIds | PooledIds = (
+            FreeIds(self.owner, context.execution_id, context.index)
+            if self.rules.pool_size is None
+            else PooledIds(self.owner, context.index, self.rules.pool_size)
+        )
+        self.round_us = self.sweep_us = context.now_us()
+
+    # Rows
+
+    def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
+        transactions = self.transactions
+        if transactions is None:
+            return super().process(ordinal, batch)
+        if self.current is None:
+            self._begin(transactions)
+        call_writer(self.sink, "write", transactions.write, batch)
+        self.context.counters["rows_written"] += batch.row_count
+        return ()
+
+    def complete(self) -> tuple[Output, ...]:
+        if self.transactions is None:
+            return super().complete()
+        self.input_taken = True  # what is open goes with the final snapshot
+        return ()
+
+    def _begin(self, transactions: TransactionalWriter) -> None:
+        text = self._next_id()
+        if text is None:
+            raise ProtocolError(f"step {self.context.vertex!r}: rows came while its transactions took none")
+        self.ids.take(text)  # whatever comes of it
+        call_writer(self.sink, "begin a transaction", transactions.begin, text)
+        self.current = _Transaction(text, self.context.now_us())
+
+    def _next_id(self) -> str | None:
+        """The id to begin now, None if none may be begun before the round has gone on."""
+        if not self.rules.overlaps and not all(transaction.prepared for transaction in self.waiting):
+            return None
+        return self.ids.next_id([transaction.text for transaction in self.waiting], self.reserved)
+
+    def _look_whether_it_takes_input(self) -> None:
+        self.takes_input = self.current is not None or self._next_id() is not None
+
+    # A snapshot round
+
+    def save_snapshot(self) -> tuple[StateBatch, ...]:
+        transactions = self.transactions
+        if transactions is None:
+            return super().save_snapshot()
+        self.saving = True
+        if self.current is not None:
+            self.current.token = call_writer(self.sink, "seal", transactions.seal, self.current.text)
+            self.waiting.append(self.current)
+            self.current = None
+        self._look_whether_it_takes_input()
+        if not self.waiting:
+            return ()
+        texts, tokens = zip(*((transaction.text, transaction.token) for transaction in self.waiting), strict=True)
+        rows = pa.record_batch([list(texts), list(tokens)], schema=_STATE_SCHEMA)
+        return (StateBatch(BROADCAST, TRANSACTIONS, rows),)
+
+    def prepare(self, snapshot_id: int) -> bool:
+        transactions = self.transactions
+        if transactions is None:
+            return True
+        for transaction in self.waiting:
+            if transaction.prepared:
+                continue
+            transaction.touched = True
+            try:
+                transaction.prepared = transactions.prepare(transaction.text)
+            except Exception as error:
+                self.failure = self._in_doubt(f"transaction {transaction.text} could not be prepared", error)
+                raise self.failure from error
+            if not transaction.prepared:
+                return False
+        self._look_whether_it_takes_input()
+        return True
+
+    def commit(self, snapshot_id: int, success: bool) -> bool:
+        transactions = self.transactions
+        if transactions is None:
+            return True
+        if success:
+            self._commit_waiting(transactions)
+        else:
+            self._keep_waiting(transactions)
+        self.saving = False
+        self._look_whether_it_takes_input()
+        if not self.takes_input and not self.input_taken:
+            raise RestartableError(
+                f"{self.sink.name}: no transaction id is left after {len(self.waiting)} failed rounds; "
+                f"the rows since the last snapshot are read again"
+            )
+        now = self.context.now_us()
+        self._check_timeout(now)
+        self.round_us = now
+        if success and now - self.sweep_us >= SWEEP_US:
+            self._sweep_late(transactions)
+        return True
+
+    def _commit_waiting(self, transactions: TransactionalWriter) -> None:
+        if self.failure is not None or not all(transaction.prepared for transaction in self.waiting):
+            raise ProtocolError(f"step {self.context.vertex!r}: a snapshot succeeded though it was not prepared")
+        for number, transaction in enumerate(self.waiting):
+            if number:
+                reach("between_two_commits")
+            self._commit(transactions, transaction.text, transaction.token)
+        if self.decided:
+            call_writer(self.sink, "forget", transactions.forget, self.decided)
+        self.decided = [transaction.text for transaction in self.waiting]
+        self.reserved = frozenset(self.decided)
+        self.waiting = []
+
+    def _keep_waiting(self, transactions: TransactionalWriter) -> None:
+        """A failed round: go on with the last transaction, if that can be; else it waits."""
+        if self.failure is not None:
+            raise self.failure
+        if self.current is None and self.waiting and not self.input_taken:
+            last = self.waiting[-1]
+            if not last.touched or (last.prepared and self.rules.revocable):
+                call_writer(self.sink, "resume", transactions.resume, last.text)
+                self.current = self.waiting.pop()
+                self.current.touched = self.current.prepared = False
+
+    def _check_timeout(self, now: int) -> None:
+        """Ask for a restart while the next round can still be expected to come too late for a transaction."""
+        timeout_us = self.rules.timeout_us
+        open_transactions = self.waiting if self.current is None else [*self.waiting, self.current]
+        if timeout_us is None or not open_transactions:
+            return
+        oldest = min(open_transactions, key=lambda transaction: transaction.begun_us)
+        until_next_us = now - self.round_us  # as long as since the round before
+        if now + until_next_us >= oldest.begun_us + timeout_us:
+            raise RestartableError(
+                f"{self.sink.name}: transaction {oldest.text} has been open for {(now - oldest.begun_us) / 1e6:.1f} s "
+                f"and would be aborted after {timeout_us / 1e6:.1f} s, before the next snapshot; the rows since the "
+                f"last one are read again. If this happens again, raise that timeout or lower the snapshot interval"
+            )
+
+    # Restore
+
+    def restore_snapshot(self, state: StateBatch) -> None:
+        if state.kind != TRANSACTIONS or self.transactions is None:
+            raise ProtocolError(f"step {self.context.vertex!r} got state {state.kind!r}, which is not of a sink")
+        for saved in state.rows.to_pylist():
+            self.restored[saved["transaction"]] = saved["token"]
+
+    def finish_restore(self) -> None:
+        transactions = self.transactions
+        if transactions is None:
+            return
+        named = {text: self._read_id(text) for text in self.restored}
+        reach("restore_before_commit")
+        for text in self.restored:
+            if self._is_mine(named[text]):
+                if self.decided:
+                    reach("between_two_commits")
+                self._commit(transactions, text, self.restored[text])
+                self.decided.append(text)
+        self.reserved = frozenset(self.restored)
+        reach("restore_between_commit_and_rollback")
+        try:
+            self._roll_back(transactions, self._unnamed(transactions))
+            marks = transactions.list_committed(self.owner.prefix)
+            gone = [text for text in marks if text not in named and self._is_mine(self.owner.parse(text))]
+            if gone:
+                transactions.forget(gone)
+        except Exception as error:
+            raise self._in_doubt("transactions of earlier executions could not be rolled back", error) from error
+
+    def _read_id(self, text: str) -> TransactionId:
+        found = self.owner.parse(text)
+        if found is None:
+            raise ProtocolError(
+                f"step {self.context.vertex!r}: the snapshot names {text!r}, no transaction of this step"
+            )
+        return found
+
+    def _is_mine(self, transaction: TransactionId | None) -> bool:
+        """Is it for this processor to settle?"""
+        return transaction is not None and transaction.processor % self.context.parallelism == self.context.index
+
+    def _unnamed(self, transactions: TransactionalWriter) -> list[str]:
+        """What this processor has to roll back: all that earlier executions may have left, and no snapshot names."""
+        context = self.context
+        if self.rules.pool_size is not None:
+            processors = range(context.index, max(context.parallelism_max, context.parallelism), context.parallelism)
+            return [text for text in ids_to_probe(self.owner, processors) if text not in self.restored]
+        found = []
+        for text in transactions.list_open(self.owner.prefix):
+            listed = self.owner.parse(text)
+            if (
+                listed is not None
+                and self._is_mine(listed)
+                and listed.execution_id is not None
+                and listed.execution_id < context.execution_id  # a newer execution would be the one that counts
+            ):
+                found.append(text)
+        return found
+
+    def _sweep_late(self, transactions: TransactionalWriter) -> None:
+        """Roll back what processes of earlier executions have added since; if that fails now, then later."""
+        self.sweep_us = self.context.now_us()
+        if self.rules.pool_size is not None:
+            return  # an id that is probed again might be in use by now
+        try:
+            self._roll_back(transactions, self._unnamed(transactions))
+        except Exception as error:
+            logger.warning("%s: late transactions could not be rolled back: %s", self.sink.name, error)
+
+    # Single transactions
+
+    def _commit(self, transactions: TransactionalWriter, text: str, token: bytes) -> None:
+        try:
+            transactions.commit(text, token)
+        except DataLostError:
+            raise
+        except Exception as error:
+            raise self._in_doubt(f"transaction {text} could not be committed", error) from error
+
+    def _roll_back(self, transactions: TransactionalWriter, texts: Iterable[str]) -> None:
+        for text in texts:
+            transactions.rollback(text)
+
+    def _in_doubt(self, what: str, error: Exception) -> RestartableError:
+        return RestartableError(f"step {self.context.vertex!r}, {self.sink.name}: {what}: {error}")
+
+    def close(self, error: BaseException | None) -> None:
+        transactions, self.transactions = self.transactions, None
+        if transactions is None:
+            super().close(error)
+            return
+        undecided = [] if self.saving else self.waiting
+        if self.current is not None:
+            undecided = [*undecided, self.current]
+        try:
+            self._roll_back(transactions, [transaction.text for transaction in undecided])
+        except Exception as problem:  # the next execution does it
+            logger.warning("%s: open transactions could not be rolled back: %s", self.sink.name, problem)
+        if error is None:
+            self._sweep_late(transactions)
+        transactions.close()

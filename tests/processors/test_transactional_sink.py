@@ -1,0 +1,509 @@
+"""A transactional sink: rows are visible once, with the snapshot they belong to, whatever fails."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from jetfast.core.guarantee import Guarantee
+from jetfast.core.processor import BROADCAST, StateBatch
+from jetfast.core.transaction import TRANSACTIONS, TransactionId, TransactionOwner
+from jetfast.errors import DataLostError, ProtocolError, RestartableError
+from jetfast.processors.transactional_sink import SWEEP_US, TransactionalSinkProcessor
+from jetfast.testing import Faults, TransactionalMemory, VirtualClock
+from tests.processors.transactional_runs import Course, names, opened, restored, rows_of, saved
+
+OWNER = TransactionOwner("job", "", "sink")
+
+
+def free(execution: int, processor: int, sequence: int) -> str:
+    return OWNER.text(TransactionId(execution, processor, sequence))
+
+
+def pool(place: int, processor: int = 0) -> str:
+    return OWNER.text(TransactionId(None, processor, place))
+
+
+def ids(outside: TransactionalMemory) -> list[int]:
+    return [row["id"] for row in outside.rows()]
+
+
+def write(processor: TransactionalSinkProcessor, *rows: int) -> None:
+    processor.process(0, rows_of(*rows))
+
+
+def phase_1(processor: TransactionalSinkProcessor, snapshot_id: int = 1) -> list[StateBatch]:
+    states = saved(processor)
+    while not processor.prepare(snapshot_id):
+        pass
+    return states
+
+
+def run_round(processor: TransactionalSinkProcessor, success: bool = True) -> list[StateBatch]:
+    states = phase_1(processor)
+    assert processor.commit(1, success)
+    return states
+
+
+def fail(outside: TransactionalMemory, call: str) -> None:
+    """From now on a call does what it is asked for, and says that it failed."""
+    outside.faults = Faults(Random(3), {call: 1.0})
+    outside.faults.random.random = lambda: 0.9  # type: ignore[method-assign]
+
+
+KINDS: dict[str, Any] = {
+    "named": TransactionalMemory.named,
+    "named, overlapping": lambda **options: TransactionalMemory.named(overlaps=True, **options),
+    "staged": TransactionalMemory.staged,
+    "staged, overlapping": lambda **options: TransactionalMemory.staged(overlaps=True, **options),
+    "pool of two": lambda **options: TransactionalMemory.pooled(2, **options),
+    "pool of two, revocable": lambda **options: TransactionalMemory.pooled(2, revocable=True, **options),
+    "pool of three": lambda **options: TransactionalMemory.pooled(3, **options),
+    "pool of three, overlapping": lambda **options: TransactionalMemory.pooled(3, overlaps=True, **options),
+    "pool of three, revocable": lambda **options: TransactionalMemory.pooled(
+        3, overlaps=True, revocable=True, **options
+    ),
+}
+RATES = {"begin": 0.02, "write": 0.02, "prepare": 0.05, "commit": 0.1, "rollback": 0.1, "list": 0.05, "slow": 0.3}
+
+
+def run_courses(kind: str, seeds: range) -> set[str]:
+    crashed = set()
+    for seed in seeds:
+        random = Random(f"{kind} {seed}")
+        outside = KINDS[kind](faults=Faults(random, RATES if seed % 2 else {}))
+        course = Course(outside, random, row_count=40, crash_rate=0.05)
+        course.run(executions_max=30)
+        assert sorted(ids(outside)) == list(range(40)), f"seed {seed}"
+        if outside.rules.pool_size is None:
+            assert outside.in_doubt() == [], f"seed {seed}"
+        crashed |= set(course.crashes)
+    return crashed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_row_is_lost_and_none_comes_twice_whatever_crashes(kind):
+    assert run_courses(kind, range(6))
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_row_is_lost_and_none_comes_twice_in_many_courses(kind):
+    crashed = run_courses(kind, range(6, 200))
+    assert crashed >= {"between_two_commits", "restore_before_commit", "restore_between_commit_and_rollback"}
+
+
+# A round
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_become_visible_with_phase_2_of_their_snapshot(kind):
+    outside = KINDS[kind]()
+    processor = restored(outside, [])
+    write(processor, 1)
+    write(processor, 2)
+    assert names(phase_1(processor)) == outside.in_doubt()
+    assert ids(outside) == []
+    assert processor.commit(1, True)
+    assert ids(outside) == [1, 2]
+    assert processor.context.counters == {"rows_written": 2}
+
+
+def test_only_transactions_in_the_snapshot_are_committed_by_its_phase_2():
+    outside = TransactionalMemory.named(overlaps=True)
+    processor = restored(outside, [])
+    write(processor, 1)
+    states = saved(processor)
+    write(processor, 2)  # after the barrier, before the first transaction is prepared
+    assert processor.prepare(1)
+    assert processor.commit(1, True)
+    assert ids(outside) == [1]
+    assert names(states) == [free(1, 0, 0)]
+    assert outside.in_doubt() == [free(1, 0, 1)]
+
+
+def test_ids_are_in_the_state_before_anything_is_prepared():
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [])
+    write(processor, 1)
+    (state,) = saved(processor)
+    assert (state.partition, state.kind, names([state])) == (BROADCAST, TRANSACTIONS, [free(1, 0, 0)])
+    assert not outside.transactions[free(1, 0, 0)].prepared
+
+
+def test_no_rows_no_transaction():
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [])
+    assert run_round(processor) == []
+    assert outside.in_doubt() == []
+
+
+def test_prepare_is_asked_again_until_it_is_done():
+    outside = TransactionalMemory.named(faults=Faults(Random(1), {"slow": 1.0}))
+    processor = restored(outside, [])
+    write(processor, 1)
+    saved(processor)
+    assert not processor.prepare(1)
+    assert not processor.prepare(1)
+    assert not processor.takes_input
+    outside.faults.active = False
+    assert processor.prepare(1)
+    assert processor.takes_input
+
+
+def test_a_failed_round_keeps_what_was_prepared_and_stores_it_again_in_order():
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [])
+    write(processor, 1)
+    run_round(processor, success=False)
+    write(processor, 2)
+    run_round(processor, success=False)
+    write(processor, 3)
+    assert names(run_round(processor)) == [free(1, 0, 0), free(1, 0, 1), free(1, 0, 2)]
+    assert ids(outside) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["staged", "pool of two, revocable"])
+def test_where_prepare_can_be_taken_back_the_transaction_of_a_failed_round_is_continued(kind):
+    outside = KINDS[kind]()
+    processor = restored(outside, [])
+    write(processor, 1)
+    for row in (2, 3, 4):
+        run_round(processor, success=False)
+        write(processor, row)
+    assert len(names(run_round(processor))) == 1
+    assert ids(outside) == [1, 2, 3, 4]
+
+
+def test_a_transaction_whose_state_was_not_stored_is_continued():
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [])
+    write(processor, 1)
+    saved(processor)
+    assert not processor.takes_input
+    assert processor.commit(1, False)  # without prepare
+    assert processor.takes_input
+    write(processor, 2)
+    assert names(run_round(processor)) == [free(1, 0, 0)]
+    assert ids(outside) == [1, 2]
+
+
+def test_a_transaction_that_is_half_prepared_is_not_continued():
+    outside = TransactionalMemory.named(overlaps=True, faults=Faults(Random(1), {"slow": 1.0}))
+    processor = restored(outside, [])
+    write(processor, 1)
+    saved(processor)
+    assert not processor.prepare(1)
+    assert processor.commit(1, False)
+    write(processor, 2)
+    outside.faults.active = False
+    assert names(run_round(processor)) == [free(1, 0, 0), free(1, 0, 1)]
+
+
+def test_a_prepare_whose_outcome_is_unknown_fails_the_round_and_then_asks_for_a_restart():
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [])
+    write(processor, 1)
+    states = saved(processor)
+    fail(outside, "prepare")
+    with pytest.raises(RestartableError, match=r"sink.*could not be prepared: .*the connection broke during prepare"):
+        processor.prepare(1)
+    with pytest.raises(RestartableError, match="could not be prepared"):
+        processor.commit(1, False)
+    outside.faults.active = False
+    assert names(states) == outside.in_doubt()
+    restored(outside, [], execution=2)
+    assert outside.in_doubt() == []
+
+
+def test_a_commit_whose_outcome_is_unknown_asks_for_a_restart_which_commits_again():
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [])
+    write(processor, 1)
+    states = phase_1(processor)
+    fail(outside, "commit")
+    with pytest.raises(RestartableError, match="could not be committed"):
+        processor.commit(1, True)
+    outside.faults.active = False
+    restored(outside, states, execution=2)
+    assert ids(outside) == [1]
+
+
+def test_a_success_without_prepare_is_refused():
+    processor = restored(TransactionalMemory.named(), [])
+    write(processor, 1)
+    saved(processor)
+    with pytest.raises(ProtocolError, match="a snapshot succeeded though it was not prepared"):
+        processor.commit(1, True)
+
+
+def test_what_is_open_at_the_end_of_the_input_goes_with_the_final_snapshot():
+    outside = TransactionalMemory.pooled(2)
+    processor = restored(outside, [])
+    write(processor, 1)
+    assert processor.complete() == ()
+    run_round(processor, success=False)  # no id is left, and none is needed
+    run_round(processor, success=False)
+    assert ids(outside) == []
+    run_round(processor)
+    assert run_round(processor) == []
+    assert ids(outside) == [1]
+
+
+# Pools
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_with_two_ids_no_rows_are_taken_between_the_phases_and_with_three_they_are(size):
+    processor = restored(TransactionalMemory.pooled(size, overlaps=True), [])
+    for _ in range(4):
+        write(processor, 1)
+        saved(processor)
+        assert processor.takes_input == (size == 3)
+        processor.prepare(1)
+        assert processor.takes_input == (size == 3)
+        processor.commit(1, True)
+        assert processor.takes_input
+
+
+@pytest.mark.parametrize("kind", ["named", "pool of three"])
+def test_without_overlap_no_rows_are_taken_until_the_transaction_is_prepared(kind):
+    processor = restored(KINDS[kind](), [])
+    write(processor, 1)
+    saved(processor)
+    assert not processor.takes_input
+    with pytest.raises(ProtocolError, match="rows came while its transactions took none"):
+        write(processor, 2)
+    processor.prepare(1)
+    assert processor.takes_input
+
+
+def test_ids_of_a_pool_are_used_in_turn():
+    outside = TransactionalMemory.pooled(3)
+    processor = restored(outside, [])
+    used = []
+    for row in range(4):
+        write(processor, row)
+        used += names(run_round(processor))
+    assert used == [pool(0), pool(1), pool(2), pool(0)]
+    assert ids(outside) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("size", "rounds"), [(2, 1), (3, 2)])
+def test_a_sink_without_a_free_id_after_a_round_asks_for_a_restart(size, rounds):
+    outside = TransactionalMemory.pooled(size)
+    processor = restored(outside, [])
+    for _ in range(rounds - 1):
+        write(processor, 1)
+        run_round(processor, success=False)
+    write(processor, 2)
+    with pytest.raises(RestartableError, match=f"no transaction id is left after {rounds} failed rounds"):
+        run_round(processor, success=False)
+
+
+def test_an_id_of_the_decided_snapshot_is_not_begun_again_after_a_restore():
+    outside = TransactionalMemory.pooled(2)
+    first = restored(outside, [])
+    write(first, 1)
+    states = phase_1(first)
+    assert names(states) == [pool(0)]
+    second = restored(outside, states, execution=2)
+    write(second, 2)
+    assert outside.in_doubt() == [pool(1)]
+    third = restored(outside, states, execution=3, parallelism_max=1)  # nothing has been decided since
+    write(third, 2)
+    run_round(third)
+    assert ids(outside) == [1, 2]
+
+
+def test_ids_that_another_processor_has_committed_are_not_begun_again_either():
+    outside = TransactionalMemory.pooled(2)
+    first = [restored(outside, [], index=index, parallelism=2) for index in range(2)]
+    write(first[1], 1)
+    states = phase_1(first[1])
+    restored(outside, states, execution=2, parallelism_max=2)  # its only processor commits it
+    third = restored(outside, states, execution=3, index=1, parallelism=2, parallelism_max=2)
+    write(third, 2)
+    assert outside.in_doubt() == [pool(1, processor=1)]
+
+
+def test_a_restart_probes_ids_up_to_the_largest_parallelism_that_the_job_ever_had():
+    outside = TransactionalMemory.pooled(3)
+    for index in range(5):
+        processor = restored(outside, [], index=index, parallelism=5)
+        write(processor, index)
+        phase_1(processor)
+    assert len(outside.in_doubt()) == 5
+    for index in range(2):
+        restored(outside, [], execution=2, index=index, parallelism=2, parallelism_max=5)
+    assert outside.in_doubt() == []
+
+
+# Restore
+
+
+def test_a_restore_commits_what_the_snapshot_names_and_rolls_back_the_rest():
+    outside = TransactionalMemory.named()
+    first = restored(outside, [])
+    write(first, 1)
+    states = phase_1(first)
+    write(first, 2)
+    restored(outside, states, execution=2)
+    assert ids(outside) == [1]
+    assert outside.in_doubt() == []
+
+
+def test_each_transaction_is_settled_by_one_processor_of_the_next_execution():
+    outside = TransactionalMemory.named()
+    states = []
+    for index in range(5):
+        processor = restored(outside, [], index=index, parallelism=5)
+        write(processor, index)
+        states += phase_1(processor)
+        write(processor, 10 + index)
+    for index in range(2):
+        restored(outside, states, execution=2, index=index, parallelism=2)
+        assert ids(outside) == ([0, 2, 4] if index == 0 else [0, 2, 4, 1, 3])
+        assert len(outside.in_doubt()) == (4 if index == 0 else 0)
+
+
+def test_transactions_of_other_jobs_and_steps_and_of_later_executions_are_left_alone():
+    outside = TransactionalMemory.named()
+    others = [TransactionOwner("other", "", "sink"), TransactionOwner("job", "7", "sink")]
+    texts = [owner.text(TransactionId(1, 0, 0)) for owner in others] + [free(3, 0, 0), "foreign"]
+    somebody = outside.sink().open_transactions(rows_of(1).to_arrow().schema, opened(outside).context)
+    for text in texts:
+        somebody.begin(text)
+        assert somebody.prepare(text)
+    before = outside.in_doubt()
+    restored(outside, [], execution=2).close(None)
+    assert outside.in_doubt() == before
+
+
+@pytest.mark.parametrize("kind", ["named", "pool of two"])
+def test_a_transaction_in_the_snapshot_that_was_aborted_is_an_error_that_says_data_is_lost(kind):
+    outside = KINDS[kind]()
+    processor = restored(outside, [])
+    write(processor, 1)
+    states = phase_1(processor)
+    outside.transactions.clear()  # an operator has rolled it back
+    with pytest.raises(DataLostError, match=r"transaction .* is unknown: its rows are lost"):
+        restored(outside, states, execution=2)
+    with pytest.raises(DataLostError):
+        processor.commit(1, True)
+
+
+def test_transactions_that_turn_up_late_are_rolled_back_now_and_then_and_at_the_end():
+    clock = VirtualClock()
+    outside = TransactionalMemory.named()
+    thought_dead = opened(outside)
+    processor = restored(outside, [], execution=2, now_us=clock)
+    write(thought_dead, 1)
+    phase_1(thought_dead)
+    run_round(processor)
+    assert outside.in_doubt() == [free(1, 0, 0)]
+    clock.advance_us(SWEEP_US)
+    run_round(processor)
+    assert outside.in_doubt() == []
+    write(thought_dead, 1)
+    processor.close(None)
+    assert outside.in_doubt() == []
+
+
+def test_a_list_that_fails_stops_a_restore_but_not_a_running_job(caplog):
+    clock = VirtualClock()
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [], now_us=clock)
+    fail(outside, "list")
+    clock.advance_us(SWEEP_US)
+    run_round(processor)
+    assert "late transactions could not be rolled back: memory: the connection broke during list" in caplog.text
+    with pytest.raises(RestartableError, match="transactions of earlier executions could not be rolled back"):
+        restored(outside, [], execution=2)
+
+
+def test_what_tells_that_a_transaction_was_committed_is_kept_until_a_newer_snapshot_is_decided():
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [])
+    write(processor, 1)
+    states = run_round(processor)
+    restored(outside, states, execution=1)  # it is committed again
+    write(processor, 2)
+    phase_1(processor)
+    assert outside.outcomes[free(1, 0, 0)] == "committed"
+    processor.commit(2, True)
+    assert list(outside.outcomes) == [free(1, 0, 1)]
+    restored(outside, [], execution=2)
+    assert not outside.outcomes
+
+
+def test_state_of_another_step_is_refused():
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [])
+    write(processor, 1)
+    states = saved(processor)
+    other = opened(outside)
+    other.owner = TransactionOwner("job", "", "another")
+    for state in states:
+        other.restore_snapshot(state)
+    with pytest.raises(ProtocolError, match="no transaction of this step"):
+        other.finish_restore()
+
+
+# Time
+
+
+def test_a_transaction_that_would_time_out_before_the_next_round_asks_for_a_restart():
+    clock = VirtualClock()
+    outside = TransactionalMemory.named(timeout_us=60_000_000, now_us=clock)
+    processor = restored(outside, [], now_us=clock)
+    write(processor, 1)
+    clock.advance("20s")
+    run_round(processor, success=False)
+    clock.advance("20s")
+    with pytest.raises(RestartableError, match=r"has been open for 40.0 s and would be aborted after 60.0 s"):
+        run_round(processor, success=False)
+
+
+# The end
+
+
+def test_what_is_not_decided_is_rolled_back_when_the_job_is_cancelled():
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [])
+    write(processor, 1)
+    run_round(processor, success=False)
+    write(processor, 2)
+    processor.close(RestartableError("cancelled"))
+    assert outside.in_doubt() == []
+    assert ids(outside) == []
+
+
+def test_what_may_be_decided_is_not_rolled_back():
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [])
+    write(processor, 1)
+    states = phase_1(processor)
+    write(processor, 2)
+    processor.close(RestartableError("the coordinator is silent"))
+    assert names(states) == outside.in_doubt()
+
+
+# Weaker guarantees
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.NONE])
+def test_without_exactly_once_rows_are_written_without_transactions(guarantee):
+    outside = TransactionalMemory.pooled(2)
+    processor = opened(outside, guarantee=guarantee)
+    processor.finish_restore()
+    write(processor, 1)
+    assert saved(processor) == []
+    assert ids(outside) == [1]  # flushed before the state is saved
+    assert processor.prepare(1)
+    assert processor.commit(1, True)
+    write(processor, 2)
+    processor.complete()
+    processor.close(None)
+    assert ids(outside) == [1, 2]
+    assert outside.in_doubt() == []
