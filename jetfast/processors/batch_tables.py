@@ -17,6 +17,7 @@ from jetfast.core.aggregate import AnyAggregateColumn, BatchAggregateColumn
 from jetfast.core.batch import Batch
 from jetfast.core.batch_aggregate import EVENT_TIME, BoundAggregate, Groups, plain_array
 from jetfast.core.windows import Window
+from jetfast.kernels.grouping import number_places
 from jetfast.kernels.keys import check_batch_schema
 from jetfast.kernels.sessions import SessionTable
 from jetfast.kernels.windows import FrameTable, ResultTable, WindowTable, unused_name
@@ -107,18 +108,14 @@ def grouped_by_frame(
     group_places : of each group; ascending within a frame
     spans : (frame, first group, group behind the last) of each frame
     """
-    starts = np.flatnonzero(np.diff(frames)) + 1
-    if len(starts) == 0:
-        group_places, groups = np.unique(places, return_inverse=True)
-        return groups, group_places, [(int(frames[0]), 0, len(group_places))]
-    numbers = np.zeros(len(frames), np.int64)
-    numbers[starts] = 1
-    np.cumsum(numbers, out=numbers)
-    limit = int(places.max()) + 1
-    keys, groups = np.unique(numbers * limit + places, return_inverse=True)
-    bounds = np.searchsorted(keys, np.arange(len(starts) + 2) * limit).tolist()
-    ends = frames[np.concatenate([[0], starts])].tolist()
-    return groups, keys % limit, list(zip(ends, bounds[:-1], bounds[1:], strict=True))
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(frames)) + 1, [len(frames)]])
+    groups, group_places, bounds = number_places(places, starts)
+    first_groups = bounds.tolist()
+    return (
+        groups,
+        group_places,
+        list(zip(frames[starts[:-1]].tolist(), first_groups[:-1], first_groups[1:], strict=True)),
+    )
 
 
 class BatchResultTable(Generic[Table]):
@@ -323,7 +320,7 @@ class BatchSessionTable(BatchResultTable[SessionTable]):
         if len(rows) == 0:
             return
         self.merge_sessions()
-        group_places, groups = np.unique(places, return_inverse=True)
+        groups, group_places, _ = number_places(places)
         self.add(group_places, self.inputs.states_of(batch, rows, groups, len(group_places)))
 
     def take_states(self, states: Sequence[pa.Array]) -> None:
@@ -331,7 +328,7 @@ class BatchSessionTable(BatchResultTable[SessionTable]):
         if len(rows) == 0:
             return
         self.merge_sessions()
-        group_places, groups = np.unique(places, return_inverse=True)
+        groups, group_places, _ = number_places(places)
         self.add(
             group_places,
             [
@@ -352,7 +349,7 @@ class BatchSessionTable(BatchResultTable[SessionTable]):
         for log in self.logs:
             found, states = gather(log.aggregate, [log], gone, remove=True)
             if len(found) > 0:
-                places, groups = np.unique(kept[found], return_inverse=True)
+                groups, places, _ = number_places(kept[found])
                 log.add(Piece(places, log.aggregate.combine(states, groups, len(places))))
 
     def advance(self, watermark: int) -> bool:

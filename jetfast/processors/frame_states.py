@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from jetfast.core.batch_aggregate import BoundAggregate
 from jetfast.core.windows import Window
+from jetfast.kernels.grouping import number_places
 from jetfast.processors.state_log import Piece, Places, StateLog, gather_all, merged
 from jetfast.types import MAX_TIME, MIN_TIME
 
@@ -83,7 +84,7 @@ class Running:
         self.add(end, frame.compact())
 
     def add(self, end: int, piece: Piece) -> None:
-        places, groups = np.unique(np.concatenate([self.places, piece.places]), return_inverse=True)
+        groups, places, _ = number_places(np.concatenate([self.places, piece.places]))
         last_frames = np.full(len(places), MIN_TIME)
         last_frames[groups[: len(self.places)]] = self.last_frames
         added = groups[len(self.places) :]

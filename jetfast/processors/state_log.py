@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from jetfast.core.batch_aggregate import BoundAggregate
 from jetfast.errors import ProtocolError
+from jetfast.kernels.grouping import number_places
 
 Places = npt.NDArray[np.int64]
 PIECES_MAX = 16
@@ -55,7 +56,7 @@ def merged(aggregate: BoundAggregate, pieces: Iterable[Piece]) -> Piece:
     living = [piece.living() for piece in pieces]
     if len(living) == 1:
         return living[0]
-    places, groups = np.unique(np.concatenate([piece.places for piece in living]), return_inverse=True)
+    groups, places, _ = number_places(np.concatenate([piece.places for piece in living]))
     states = pa.concat_arrays([piece.states for piece in living])
     return Piece(places, aggregate.combine(states, groups, len(places)))
 
@@ -123,7 +124,7 @@ def gather(
         return np.empty(0, np.intp), pa.array([], aggregate.state_type)
     if len(groups) == 1:
         return groups[0], states[0]
-    found, parts = np.unique(np.concatenate(groups), return_inverse=True)
+    parts, found, _ = number_places(np.concatenate(groups))
     return found, aggregate.combine(pa.concat_arrays(states), parts, len(found))
 
 

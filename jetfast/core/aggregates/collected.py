@@ -4,8 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jetfast.core.aggregates.entries import pack, sorted_by, starts_of, take, unpack, valid_rows
+from jetfast.core.aggregates.entries import pack, starts_of, take, unpack, valid_rows
 from jetfast.core.batch_aggregate import EVENT_TIME, BatchAggregate, Groups
+from jetfast.kernels.grouping import order_by_group
 
 
 class CollectList(BatchAggregate):
@@ -74,5 +75,5 @@ class Concat(CollectList):
 
 def by_time(entries: pa.Array, groups: Groups, group_count: int) -> pa.Array:
     """A list for each group of its entries, by time and then by arrival."""
-    order = sorted_by(groups, entries.field(0).to_numpy())
+    order = order_by_group(groups, group_count, entries.field(0).to_numpy())
     return pack(take(entries, order), groups[order], group_count)

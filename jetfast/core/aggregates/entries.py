@@ -28,11 +28,6 @@ def take(array: pa.Array, rows: Ints) -> pa.Array:
     return array.take(pa.array(rows))
 
 
-def sorted_by(groups: Groups, *keys: Ints) -> Ints:
-    """Return the order of rows by group, then by the keys, then by arrival."""
-    return np.lexsort((*keys[::-1], groups))
-
-
 def starts_of(groups: Groups) -> Ints:
     """The first row of each group, of rows sorted by group, at each of these rows."""
     firsts = np.flatnonzero(np.diff(groups, prepend=groups[:1] - 1))

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from jetfast.core.batch_aggregate import BatchAggregate, Groups
+from jetfast.kernels.grouping import order_by_group
 
 State = Any
 """A Python value that Arrow takes as the declared type: a number, a list, a dict for a struct, ..."""
@@ -46,8 +47,7 @@ class GroupFunctions(BatchAggregate):
         return self.result
 
     def accumulate(self, rows: pa.RecordBatch, groups: Groups, group_count: int) -> pa.Array:
-        order = np.argsort(groups, kind="stable")
-        rows = rows.take(pa.array(order))
+        rows = rows.take(pa.array(order_by_group(groups, group_count)))
         made = [
             self.accumulate_one(self.create_one(), rows.slice(first, behind - first))
             for first, behind in spans(groups, group_count)
@@ -55,7 +55,7 @@ class GroupFunctions(BatchAggregate):
         return pa.array(made, self.state)
 
     def combine(self, states: pa.Array, groups: Groups, group_count: int) -> pa.Array:
-        values = states.take(pa.array(np.argsort(groups, kind="stable"))).to_pylist()
+        values = states.take(pa.array(order_by_group(groups, group_count))).to_pylist()
         made = []
         for first, behind in spans(groups, group_count):
             state = values[first]

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jetfast.core.aggregates.entries import Ints, pack, sorted_by, take, unpack, valid_rows
+from jetfast.core.aggregates.entries import Ints, pack, take, unpack, valid_rows
 from jetfast.core.batch_aggregate import BatchAggregate, Groups
+from jetfast.kernels.grouping import order_by_group
 from jetfast.kernels.partitioning import hash_columns
 
 RANK_BITS = 6
@@ -79,7 +80,7 @@ class ApproxCountDistinct(BatchAggregate):
 
 def highest(entries: npt.NDArray[np.int32], groups: Groups, group_count: int) -> pa.Array:
     """A list for each group of its registers, each with the highest rank that occurs."""
-    order = sorted_by(groups, entries.astype(np.int64))
+    order = order_by_group(groups, group_count, entries.astype(np.int64))
     entries, groups = entries[order], groups[order]
     registers = entries >> RANK_BITS
     last = np.ones(len(entries), np.bool_)

@@ -10,13 +10,13 @@ from jetfast.core.aggregates.entries import (
     pack,
     ranks,
     require_sortable,
-    sorted_by,
     take,
     unpack,
     valid_rows,
     without_negative_zero,
 )  # fmt: skip
 from jetfast.core.batch_aggregate import BatchAggregate, Groups
+from jetfast.kernels.grouping import order_by_group
 
 
 class Multiset(BatchAggregate):
@@ -56,7 +56,7 @@ class Multiset(BatchAggregate):
 def counted(items: pa.Array, counts: Ints, groups: Groups, group_count: int) -> pa.Array:
     """A list for each group of its different items with the sum of their counts; those that come to 0 are gone."""
     numbers = codes(items)
-    order = sorted_by(groups, numbers)
+    order = order_by_group(groups, group_count, numbers)
     firsts = np.flatnonzero(first_of_each(groups[order], numbers[order]))
     sums = np.add.reduceat(counts[order], firsts) if len(firsts) else counts
     if len(sums) and not sums.all():
@@ -100,4 +100,4 @@ class CollectSet(CountDistinct):
     def export(self, states: pa.Array) -> pa.Array:
         entries, groups = unpack(states, np.arange(len(states)))
         values = entries.field(0)
-        return pack(take(values, sorted_by(groups, ranks(values))), groups, len(states))
+        return pack(take(values, order_by_group(groups, len(states), ranks(values))), groups, len(states))

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jetfast.core.aggregates.entries import Ints, sorted_by, unpack
+from jetfast.core.aggregates.entries import Ints, unpack
 from jetfast.core.aggregates.multisets import Multiset
 from jetfast.core.batch_aggregate import Groups
+from jetfast.kernels.grouping import order_by_group
 
 LEAST_NORMAL = np.finfo(np.float64).tiny
 GREATEST = np.finfo(np.float64).max
@@ -87,7 +88,7 @@ class Quantiles(Multiset):
     def export(self, states: pa.Array) -> pa.Array:
         entries, groups = unpack(states, np.arange(len(states)))
         buckets = entries.field(0).to_numpy().astype(np.int64)
-        order = sorted_by(groups, buckets)
+        order = order_by_group(groups, len(states), buckets)
         values, valid = self.values_at(buckets[order], entries.field(1).to_numpy()[order], groups, len(states))
         if self.single:
             return pa.array(values[:, 0], mask=~valid)

@@ -8,7 +8,6 @@ from jetfast.core.aggregates.entries import (
     pack,
     ranks,
     require_sortable,
-    sorted_by,
     starts_of,
     take,
     unpack,
@@ -16,6 +15,7 @@ from jetfast.core.aggregates.entries import (
     without_negative_zero,
 )  # fmt: skip
 from jetfast.core.batch_aggregate import BatchAggregate, Groups
+from jetfast.kernels.grouping import order_by_group
 
 
 class TopValues(BatchAggregate):
@@ -62,7 +62,7 @@ class TopValues(BatchAggregate):
 
     def leading(self, entries: pa.Array, groups: Groups, group_count: int, *keys: Ints) -> pa.Array:
         """The first n entries of each group by the keys, then by arrival."""
-        order = sorted_by(groups, *keys)
+        order = order_by_group(groups, group_count, *keys)
         groups = groups[order]
         kept = np.flatnonzero(np.arange(len(order)) - starts_of(groups) < self.n)
         return pack(take(entries, order[kept]), groups[kept], group_count)
