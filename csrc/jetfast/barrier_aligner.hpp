@@ -37,6 +37,7 @@ class BarrierAligner {
   bool terminal() const { return terminal_; }
   Phase phase() const { return phase_; }
   bool is_done(size_t queue) const { return queues_[queue] == done; }
+  bool is_missing(size_t queue) const { return phase_ == Phase::aligning && queues_[queue] == live; }
 
   Outcome observe_barrier(size_t queue, int64_t snapshot_id, bool terminal) noexcept {
     if (queues_[queue] == done) return Outcome::error_done;

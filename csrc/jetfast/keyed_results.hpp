@@ -186,7 +186,6 @@ class KeyedResults : public KeyedFrames {
   std::vector<int64_t> bounds_;  // restored, by partition; empty once W has passed them all
   std::vector<int32_t> partition_of_slot_, row_partitions_;
 
- private:
   void write_aggregate(size_t index, ResultRows& out, const std::vector<const uint8_t*>& states, int64_t count) {
     const AggregateSpec& aggregate = aggregates_[index];
     Column& column = out.columns[2 + index];
@@ -315,6 +314,7 @@ class KeyedResults : public KeyedFrames {
     }
   }
 
+ private:
   static uint128 power_of_ten(int exponent) {
     uint128 power = 1;
     for (int digit = 0; digit < exponent; ++digit) power *= 10;

@@ -27,6 +27,7 @@
 #include "jetfast/key_index.hpp"
 #include "jetfast/keyed_results.hpp"
 #include "jetfast/slot_frames.hpp"
+#include "jetfast/top_selection.hpp"
 
 namespace jetfast {
 
@@ -81,9 +82,16 @@ class WindowTable : public SlotFrames {
     if (!next_window(end)) finish_emission();
   }
 
+  // From now on only the best results of each window are emitted; the others are never made.
+  void keep_top(TopSpec spec) {
+    top_column_ = aggregates_.at(static_cast<size_t>(spec.aggregate)).column;
+    top_ = std::make_unique<TopSelection>(std::move(spec), keys_, arena_);
+  }
+
   Rows emit(int64_t rows_max) override {
     Rows result;
     if (!emitting_ || rows_max <= 0) return result;
+    if (top_ != nullptr) return emit_top(rows_max);
     ResultRows out;
     while (out.count < rows_max) {
       if (window_ == nullptr && !open_window()) break;
@@ -517,6 +525,72 @@ class WindowTable : public SlotFrames {
     return result;
   }
 
+  Rows emit_top(int64_t rows_max) {
+    Rows result;
+    ResultRows out;
+    while (out.count < rows_max) {
+      if (window_ == nullptr) {
+        if (!open_window()) break;
+        select_top();
+      }
+      const auto left = static_cast<int64_t>(selected_.size()) - cursor_;
+      if (out.columns.empty() && left > 0) {
+        rows_max = out.capacity = std::min(rows_max, std::max(left, kTopRows));
+        allocate_columns(out);
+      }
+      const int64_t count = std::min({left, rows_max - out.count, kWriteRows});
+      const uint32_t* entries = selected_.data() + cursor_;
+      for (int64_t i = 0; i < count; ++i) out.slots.push_back(window_->slot_of(entries[i]));
+      if (count > 0) write_entries(out, entries, 0, count);
+      cursor_ += static_cast<uint32_t>(count);
+      if (cursor_ == selected_.size()) close_window();
+    }
+    if (out.count > 0) result = finish_results(out);
+    collect_keys();
+    return result;
+  }
+
+  // selected_ = the entries of the window that are emitted.
+  void select_top() {
+    const auto index = static_cast<size_t>(top_->spec().aggregate);
+    const AggregateSpec& aggregate = aggregates_[index];
+    ResultRows by;  // as far as writing one aggregate needs it
+    by.columns.resize(2 + aggregates_.size());
+    by.columns[0] = constant_times(0, saturating_add(window_end_, -shape_.size), kWriteRows);
+    by.columns[1] = constant_times(1, window_end_, kWriteRows);
+    by.columns[2 + index] = allocate_fixed(arena_, aggregate.result_type, kWriteRows, true);  // a key without rows has null
+    top_->begin();
+    for (int64_t start = 0; start < window_->count; start += kWriteRows) {
+      const int64_t count = std::min(kWriteRows, window_->count - start);
+      const auto first = static_cast<uint32_t>(start);
+      Column& column = by.columns[2 + index];
+      ColumnView values = column.view;
+      if (aggregate.kind == AggregateKind::count) {
+        values.values = window_->rows() + start;
+        values.row_count = count;
+      } else {
+        std::memset(column.mutable_validity(), 0xff, static_cast<size_t>(bitmap_bytes(kWriteRows)));
+        by.first_slot = first;
+        if (!window_->dense) by.slots.assign(window_->slots.begin() + start, window_->slots.begin() + start + count);
+        load_states(nullptr, first, count, top_column_);
+        write_aggregate(index, by, states_, count);
+        values = column.view;
+        values.row_count = count;
+        settle_nulls(values);
+      }
+      top_->offer(values, first, [&](uint32_t entry) { return window_->slot_of(entry); },
+                  [&](uint32_t entry) { return is_result(entry); });
+    }
+    selected_ = top_->finish();
+  }
+
+  // Has an entry of the window rows, and its key not had its result before a restore?
+  bool is_result(uint32_t entry) const {
+    if (window_->rows()[entry] == 0) return false;
+    if (bounds_.empty()) return true;
+    return window_end_ > shape_.last_due(bounds_[static_cast<size_t>(partition_of_slot_[window_->slot_of(entry)])]);
+  }
+
   // Up to `room` results of the window from cursor_ on.
   void write_window(ResultRows& out, int64_t room) {
     const uint32_t start = cursor_;
@@ -537,12 +611,9 @@ class WindowTable : public SlotFrames {
       chosen_.clear();
       for (; place < count && static_cast<int64_t>(chosen_.size()) < kWriteRows; ++place) {
         const uint32_t entry = start + static_cast<uint32_t>(place);
-        const uint32_t slot = window_->slot_of(entry);
-        if (window_->rows()[entry] == 0) continue;
-        // Keys of a partition whose bound lies behind this window had their result before the restore.
-        if (!bounds_.empty() && window_end_ <= shape_.last_due(bounds_[static_cast<size_t>(partition_of_slot_[slot])])) continue;
+        if (!is_result(entry)) continue;
         chosen_.push_back(entry);
-        out.slots.push_back(slot);
+        out.slots.push_back(window_->slot_of(entry));
       }
       if (!chosen_.empty()) write_entries(out, chosen_.data(), 0, static_cast<int64_t>(chosen_.size()));
     }
@@ -562,12 +633,19 @@ class WindowTable : public SlotFrames {
   }
 
   void write_fields(ResultRows& out, const uint32_t* entries, uint32_t start, int64_t count) {
+    load_states(entries, start, count, kAllColumns);
+    write_aggregates(out, states_, count);
+  }
+
+  // states_ = the fields of `count` entries as plain arrays; of one value column, or of all.
+  void load_states(const uint32_t* entries, uint32_t start, int64_t count, int column) {
     const Frame& window = *window_;
-    std::vector<const uint8_t*>& states = states_;  // fields as plain arrays of `count` states
+    std::vector<const uint8_t*>& states = states_;
     states.assign(fields_.size(), nullptr);
     if (merged_.size() < fields_.size()) merged_.resize(fields_.size());
     for (size_t field = 0; field < fields_.size(); ++field) {
       if (!window.states[field]) continue;
+      if (column != kAllColumns && fields_[field].column >= 0 && fields_[field].column != column) continue;
       const int32_t width = fields_[field].width;
       const bool merges = !fields_[field].exact && shape_.frames() > 1;
       const uint8_t* own = window.state(field) + int64_t{start} * width;
@@ -593,7 +671,6 @@ class WindowTable : public SlotFrames {
         merge_states(fields_[field], after, own, count, reinterpret_cast<uint8_t*>(merged_[field].data()));
       }
     }
-    write_aggregates(out, states, count);
   }
 
   Rows finish_window_results(ResultRows& out) {
@@ -627,6 +704,8 @@ class WindowTable : public SlotFrames {
   };
 
   static constexpr int64_t kWriteRows = 4096;
+  static constexpr int64_t kTopRows = 1024;  // room for the results of several windows
+  static constexpr int kAllColumns = -2;
 
   int64_t front_end_ = kMinTime;
   int64_t due_ = kMinTime;
@@ -639,6 +718,9 @@ class WindowTable : public SlotFrames {
   uint32_t piece_start_ = kNoEntry;  // first slot of results that are slots in a row
   std::vector<CachedKeys> cached_keys_;
   Column constant_times_[2];
+  std::unique_ptr<TopSelection> top_;  // if only the best results are emitted
+  int top_column_ = -1;                // the value column of what they are compared by
+  std::vector<uint32_t> selected_;     // entries of window_, if there is top_
   std::vector<uint32_t> chosen_;
   std::vector<const uint8_t*> states_;
   std::vector<std::vector<uint64_t>> merged_;

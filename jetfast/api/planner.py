@@ -5,6 +5,8 @@
     3. A window becomes one vertex behind a partitioned edge, or two where rows would cross between members: the first
        accumulates per key and frame next to the source, so that one partial per key and frame crosses, not each row.
        Sessions have no frames and are always one vertex.
+    4. The best results of a window are kept by the window itself while it emits, if nobody reads the others, else by a
+       vertex behind it; then they meet in one processor (or in one for each group), which keeps the best of all.
 
 Other edges are isolated: order is kept, and a batch stays with its worker.
 """
@@ -29,10 +31,12 @@ from jetfast.api.steps import (
     SinkStep,
     SourceStep,
     Step,
+    TopStep,
     TransformStep,
     UnionStep,
     WindowStep,
 )
+from jetfast.core.aggregate import AggregateColumn
 from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.guarantee import Delivery
 from jetfast.core.items import MAIN_PORT
@@ -40,6 +44,7 @@ from jetfast.core.processor import Processor, ProcessorSupplier
 from jetfast.core.routing import ALL_TO_ONE, ISOLATED, Routing, partitioned
 from jetfast.core.source import sink_delivery, source_delivery
 from jetfast.core.throttling import EmitByFrame, NoThrottling, WatermarkThrottleFactory, coarsest_frame
+from jetfast.core.top_results import TopResults
 from jetfast.core.windows import SessionWindow
 from jetfast.errors import JobDefinitionError
 
@@ -100,6 +105,8 @@ class Planner:
                 self.plan_union(step)
             elif isinstance(step, WindowStep):
                 self.plan_window(step)
+            elif isinstance(step, TopStep):
+                self.plan_top(step)
             elif isinstance(step, SinkStep):
                 self.plan_sink(step)
         return self.dag
@@ -245,6 +252,9 @@ class Planner:
             supplier = partial(SlidingWindowProcessor, *rows, window)
         if step.early_period_us is not None:
             supplier = partial(with_early_results, supplier, step.early_period_us)
+        top = self.fused_top(step)
+        if top is not None:
+            supplier = partial(with_top, supplier, top)
         self.times[step.name] = step.time
         self.add_vertex(step.name, supplier, feeds, partitioned(*keys), crossing=True)
         self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, step.schemas[MAIN_PORT])]
@@ -288,6 +298,36 @@ class Planner:
             return self.feeds[output]
         self.times[f"{step.name} (input)"] = time_of_row(step)
         return [self.add_transform(f"{step.name} (input)", self.feeds[output], [(step.name, last)])]
+
+    def fused_top(self, step: WindowStep) -> TopResults | None:
+        """The best results that a window shall keep while it emits: if nobody reads the others, and they are plain."""
+        from jetfast.kernels.windows import is_ranked
+
+        readers = self.readers.get(Output(step), [])
+        if len(readers) != 1 or not isinstance(readers[0], TopStep):
+            return None
+        if not all(isinstance(aggregate.for_processor(), AggregateColumn) for aggregate in step.aggregates):
+            return None  # what is kept beside the table does not know which results it gave
+        top = readers[0].top
+        return top if is_ranked(step.schemas[MAIN_PORT].field(top.by).type) else None
+
+    def plan_top(self, step: TopStep) -> None:
+        """The best of each processor first, then, where those of a window (or of a group) meet, the best of all."""
+        from jetfast.processors.top_of_windows import LocalTopOfWindows, TopOfWindows
+
+        feeds = self.feeds[step.inputs[0]]
+        schema = feeds[0].schema
+        window = step.inputs[0].step
+        assert isinstance(window, WindowStep)
+        if self.fused_top(window) is None:
+            local = f"{step.name} (local)"
+            self.times[local] = step.time
+            self.add_vertex(local, partial(LocalTopOfWindows, schema, step.top), feeds)
+            feeds = [Feed(local, MAIN_PORT, schema)]
+        self.times[step.name] = step.time
+        supplier = partial(TopOfWindows, schema, step.top)
+        self.add_vertex(step.name, supplier, feeds, partitioned(*step.top.per), crossing=True)
+        self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, step.schemas[MAIN_PORT])]
 
     def plan_sink(self, step: SinkStep) -> None:
         from jetfast.processors.sink import WriteSink
@@ -343,6 +383,16 @@ def with_early_results(window: ProcessorSupplier, period_us: int) -> Processor:
     processor = window()
     assert isinstance(processor, KeyedWindow)
     return EarlyResults(processor, period_us)
+
+
+def with_top(window: ProcessorSupplier, top: TopResults) -> Processor:
+    """Make a window processor that emits only the best results."""
+    from jetfast.processors.sliding_window import SlidingWindowProcessor
+
+    processor = window()
+    assert isinstance(processor, SlidingWindowProcessor)
+    processor.top = top
+    return processor
 
 
 def time_of_row(step: WindowStep) -> str:

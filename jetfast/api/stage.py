@@ -36,6 +36,7 @@ from jetfast.api.steps import (
     SinkStep,
     SourceStep,
     Step,
+    TopStep,
     TransformStep,
     UnionStep,
     WindowedAggregate,
@@ -48,6 +49,7 @@ from jetfast.core.items import MAIN_PORT
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import ChecksEventTime, Sink
 from jetfast.core.throttling import WatermarkThrottleFactory
+from jetfast.core.top_results import RANK, TopResults
 from jetfast.core.watermark_policies import FixedLag, WatermarkPolicyFactory
 from jetfast.core.windows import AnyWindow, SessionWindow
 from jetfast.errors import JobDefinitionError
@@ -593,6 +595,75 @@ class AggregateStage(Stage):
         Not consumed, they are only counted in `job.metrics`.
         """
         return SideStage(Output(self._output.step, LATE_PORT), "late rows")
+
+    def top(
+        self,
+        count: int,
+        *,
+        by: str,
+        per: str | Sequence[str] = (),
+        ascending: bool = False,
+        name: str | None = None,
+    ) -> Stage:
+        """Keep the `count` best results of each window, over all keys: `.top(3, by="flights")`.
+
+        The columns are those of the aggregate and `rank` (int64), 1 for the best: SQL's `row_number()` by window. The
+        others are not even made where nothing else reads this stage.
+
+        Parameters
+        ----------
+        count : at least 1
+        by : aggregate by which results are compared: the greatest are best; NaN is greater than any number, null worst.
+            Of equal values the least keys are best, column by column, nulls last
+        per : keys that make a group: the best of each group in each window
+        ascending : the least are best
+        """
+        step = self._output.step
+        assert isinstance(step, WindowStep)
+        keys = tuple(key for key, _ in step.keys)
+        groups = (per,) if isinstance(per, str) else tuple(per)
+        generated = (
+            f"top({count} by {by}{' ascending' if ascending else ''}{''.join(f', per {key}' for key in groups)})"
+        )
+        step_name = self.pipeline._name_for(name, generated, stateful=True)
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise JobDefinitionError(f"step {step_name!r}: top needs a number of results of at least 1, got {count!r}")
+        names = [aggregate.name for aggregate in step.aggregates]
+        if by not in names:
+            raise JobDefinitionError(
+                f"step {step_name!r}: by= must be an aggregate of {step.name!r}, got {by!r}; "
+                f"there are {', '.join(names)}"
+            )
+        for key in groups:
+            if key not in keys:
+                raise JobDefinitionError(
+                    f"step {step_name!r}: per= must be keys of {step.name!r}, got {key!r}; there are {', '.join(keys)}"
+                )
+        if isinstance(step.window, SessionWindow):
+            raise JobDefinitionError(
+                f"step {step_name!r}: sessions of different keys have no window in common; "
+                f"put .window(jf.tumbling(...)) and an aggregate between"
+            )
+        if step.early_period_us is not None:
+            raise JobDefinitionError(f"step {step_name!r}: top does not take early results")
+        if RANK in self.schema.names:
+            raise JobDefinitionError(f"step {step_name!r}: top adds the column {RANK!r}; use another name for yours")
+        top = TopResults(by, count, keys, ascending, groups)
+        try:
+            top.choose(self.schema.empty_table())
+        except pa.ArrowException as error:
+            raise JobDefinitionError(f"step {step_name!r}: results cannot be put in order: {error}") from error
+        made = TopStep(
+            self.pipeline,
+            step_name,
+            (self._output,),
+            {MAIN_PORT: self.schema.append(pa.field(RANK, pa.int64()))},
+            time=step.time,
+            time_shift_us=step.time_shift_us,
+            top=top,
+        )
+        self.pipeline._add(made)
+        return Stage(Output(made))
 
 
 def aggregate(

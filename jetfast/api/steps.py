@@ -19,6 +19,7 @@ from jetfast.core.batch_aggregate import BatchAggregate
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.source import REJECTED_SCHEMA, Sink, Source
 from jetfast.core.throttling import WatermarkThrottleFactory
+from jetfast.core.top_results import TopResults
 from jetfast.core.watermark_policies import WatermarkPolicyFactory
 from jetfast.core.windows import AnyWindow
 from jetfast.types import format_duration
@@ -195,6 +196,17 @@ class WindowStep(Step):
         keys = ", ".join(name for name, _ in self.keys)
         early = "" if self.early_period_us is None else f", early results every {format_duration(self.early_period_us)}"
         return f"{self.window}" + (f" by {keys}" if keys else "") + early
+
+
+@dataclass(eq=False)
+class TopStep(Step):
+    """The best results of each window; its input is a WindowStep."""
+
+    top: TopResults = field(kw_only=True)
+
+    def describe(self) -> str:
+        per = f" per {', '.join(self.top.per)}" if self.top.per else ""
+        return f"top {self.top.count} by {self.top.by}{' ascending' if self.top.ascending else ''}{per}"
 
 
 @dataclass(eq=False)

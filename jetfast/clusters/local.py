@@ -3,20 +3,22 @@
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from jetfast.clusters.at_exit import stop_at_exit
-from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
+from jetfast.clusters.snapshot_settings import DEFAULT_SNAPSHOT_INTERVAL, SnapshotWishes, check_store
+from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, Submission, accept_submission, at_least_one
 from jetfast.control.job import Job
 from jetfast.control.member_agent import MemberAgent, make_execution
-from jetfast.control.messages import NO_EXECUTION, CoordinatorMessage, Registered, Shutdown
+from jetfast.control.messages import NO_EXECUTION, CoordinatorMessage, Prepare, Registered, Shutdown
 from jetfast.control.runner import Runner
 from jetfast.control.versions import running_versions
-from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.execution import wall_clock_us
-from jetfast.engine.transport import MemoryNetwork
+from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
+from jetfast.engine.snapshot_store import SnapshotStore
+from jetfast.engine.transport import MemoryNetwork, Transport
 from jetfast.errors import MemberLostError
 from jetfast.types import Duration
 
@@ -28,17 +30,26 @@ class LocalCluster:
     ----------
     members : engine instances that exchange rows through memory, as processes do through sockets
     workers : threads of each member; default: the cores of this process, shared out among the members
+    snapshot_store : where jobs keep their snapshots unless `submit` says otherwise, of `jetfast.snapshots`
     clock : what jobs take for the wall clock, microseconds since 1970; tests give a `jetfast.testing.VirtualClock`
     """
 
     def __init__(
-        self, members: int = 1, workers: int | None = None, *, clock: Callable[[], int] = wall_clock_us
+        self,
+        members: int = 1,
+        workers: int | None = None,
+        *,
+        snapshot_store: SnapshotStore | None = None,
+        clock: Callable[[], int] = wall_clock_us,
     ) -> None:
         if not callable(clock):
             raise TypeError(f"clock must be a function that returns microseconds since 1970, got {clock!r}")
+        check_store(snapshot_store)
         self.clock = clock
         self.members = at_least_one(members, "members")
         self.workers = max(1, cores() // self.members) if workers is None else at_least_one(workers, "workers")
+        self.snapshot_store = snapshot_store
+        self._memory_store: SnapshotStore = MemorySnapshotStore()
 
     def submit(
         self,
@@ -46,6 +57,10 @@ class LocalCluster:
         *,
         name: str | None = None,
         guarantee: Guarantee | None = None,
+        snapshot_store: SnapshotStore | None = None,
+        snapshot_interval: Duration = DEFAULT_SNAPSHOT_INTERVAL,
+        max_restarts: int | None = None,
+        fresh: bool = False,
         memory_limit: str = DEFAULT_MEMORY_LIMIT,
         progress: bool | None = None,
         two_stage: bool | None = None,
@@ -56,8 +71,16 @@ class LocalCluster:
         Parameters
         ----------
         pipeline : jetfast.Pipeline
-        name : of the job; default: the pipeline's
-        guarantee : default NONE; the others need snapshots, which do not run yet: JobDefinitionError
+        name : of the job; default: the pipeline's. A job whose name the snapshot store knows goes on from its last
+            snapshot; one that is completed is refused
+        guarantee : default EXACTLY_ONCE if there is a snapshot store, else NONE. A job gets the weakest of this and of
+            what its sources and sinks can keep; `job.weakened_by` names those that keep less
+        snapshot_store : of `jetfast.snapshots`; default: that of the cluster. With a guarantee and no store at all
+            snapshots are kept in memory: they survive the loss of members, and not of this process
+        snapshot_interval : time between the end of a snapshot and the start of the next
+        max_restarts : how often the job is started again after a member or a connection was lost; default: for ever.
+            With guarantee NONE it is not
+        fresh : begin anew, whatever the snapshot store knows of a job of this name
         memory_limit : bytes of rows that may wait in the queues of each member, such as "512MB", and as much again
             under way between members; each queue may take one batch more. State of windows is not in it
         progress : shown by `job.wait()`: a bar on a terminal, else log lines; False: nothing
@@ -65,58 +88,94 @@ class LocalCluster:
         max_watermark_retention : a watermark is kept back for other inputs that lag for at most so long, such as "10s",
             by the first step where several inputs come together; what comes later is late. Default: as long as they lag
         """
+        store = self.snapshot_store if snapshot_store is None else snapshot_store
         submission = accept_submission(
             pipeline,
             member_count=self.members,
             workers=self.workers,
             name=name,
-            guarantee=guarantee,
             memory_limit=memory_limit,
             progress=progress,
             two_stage=two_stage,
             max_watermark_retention=max_watermark_retention,
+            snapshots=SnapshotWishes(guarantee, store, snapshot_interval, max_restarts, fresh),
+            default_store=lambda: self._memory_store,
         )
-        # Members of this process share the graph itself: tables in it are not copied.
-        runner = Runner(submission.new_execution(pickled_dag=b""))
-        network = MemoryNetwork(self.members, submission.memory_limit_bytes)
-        members = [_LocalMember(index, runner, network, submission.dag, self.clock) for index in range(self.members)]
-        runner.release = lambda: _close(members)
+        runner = Runner(submission.settings())
+        members = _LocalMembers(runner, submission, self.clock)
+        runner.summon = members.summon
+        runner.release = members.close
         runner.start()
         stop_at_exit(runner)
-        for member in members:
-            member.start()
         return Job(runner, submission.dag, progress=progress)
 
     def __repr__(self) -> str:
         return f"LocalCluster(members={self.members}, workers={self.workers})"
 
 
+class _LocalMembers:
+    """The members of one job. Each execution has its own network; a member that was lost is followed by another."""
+
+    def __init__(self, runner: Runner, submission: Submission, clock: Callable[[], int]) -> None:
+        self.runner = runner
+        self.submission = submission
+        self.clock = clock
+        self._members: list[_LocalMember] = []
+        self._lock = threading.Lock()
+        self._network_id = NO_EXECUTION
+        self._network = MemoryNetwork(0)
+
+    def summon(self, index: int) -> None:
+        """Start a member."""
+        member = _LocalMember(self, index, incarnation=sum(earlier.index == index for earlier in self._members))
+        self._members.append(member)
+        member.start()
+
+    def transport(self, prepare: Prepare) -> Transport:
+        """The end of a member in the network of an execution, which whoever comes first makes."""
+        with self._lock:
+            if prepare.execution_id != self._network_id:
+                self._network_id = prepare.execution_id
+                self._network = MemoryNetwork(prepare.member_count, prepare.memory_limit_bytes)
+            return self._network.transport(prepare.member)
+
+    def close(self) -> None:
+        """End those, too, that the job ended without having met."""
+        for member in self._members:
+            member.close()
+
+
 class _LocalMember:
     """One member: the agent, its thread, and the coordinator's link to it. Lives as long as its job."""
 
-    def __init__(self, index: int, runner: Runner, network: MemoryNetwork, dag: Dag, clock: Callable[[], int]) -> None:
-        self._index = index
-        self._runner = runner
+    def __init__(self, members: _LocalMembers, index: int, incarnation: int) -> None:
+        self.index = index
+        self._incarnation = incarnation
+        self._runner = members.runner
+        submission = members.submission
+        # Members of this process share graph and store themselves: tables in it are not copied.
         self._agent = MemberAgent(
-            lambda prepare: network.transport(prepare.member),
-            lambda message: runner.receive(index, message),
-            load_dag=lambda _: dag,
-            execution_factory=partial(make_execution, now_us=clock),
+            members.transport,
+            lambda message: members.runner.receive(index, message),
+            load_dag=lambda _: submission.dag,
+            execution_factory=partial(
+                make_execution, now_us=members.clock, load_store=lambda _: submission.snapshots.store
+            ),
         )
         self._thread = threading.Thread(target=self._run, name=f"jetfast-member-{index}", daemon=True)
 
     def start(self) -> None:
         registered = Registered(
             execution_id=NO_EXECUTION,
-            member=self._index,
-            incarnation=0,
+            member=self.index,
+            incarnation=self._incarnation,
             pid=os.getpid(),
             host=socket.gethostname(),
             address="",
             versions=running_versions(),
         )
         self._thread.start()
-        self._runner.register(self._index, self, registered)
+        self._runner.register(self.index, self, registered)
 
     def send(self, message: CoordinatorMessage) -> None:
         self._agent.receive(message)
@@ -125,19 +184,22 @@ class _LocalMember:
         self._agent.receive(Shutdown(execution_id=NO_EXECUTION))
         self._thread.join()
 
+    def kill(self) -> None:
+        """End it as a crash would: its threads stop where they are, nothing is told or closed. Any thread; waits for
+        their end.
+        """
+        self._agent.kill()
+        self._thread.join()
+
     def _run(self) -> None:
         try:
             self._agent.run()
+            if self._agent.killed:
+                self._runner.lost(self.index, MemberLostError(f"member {self.index} was killed"))
         except BaseException as error:
-            lost = MemberLostError(f"member {self._index} broke: {type(error).__name__}: {error}")
+            lost = MemberLostError(f"member {self.index} broke: {type(error).__name__}: {error}")
             lost.__cause__ = error
-            self._runner.lost(self._index, lost)
-
-
-def _close(members: Sequence[_LocalMember]) -> None:
-    """End those, too, that the job ended without having met."""
-    for member in members:
-        member.close()
+            self._runner.lost(self.index, lost)
 
 
 def cores() -> int:

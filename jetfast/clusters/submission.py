@@ -1,20 +1,21 @@
 """What every cluster does with a submission before it touches a member: checks settings, has the pipeline planned."""
 
-import logging
 import re
 import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from jetfast.clusters.snapshot_settings import SnapshotSettings, SnapshotWishes, choose_snapshots
 from jetfast.control.job import Job
 from jetfast.control.progress import show_log_lines
-from jetfast.control.runner import ExecutionSettings, new_execution_id
+from jetfast.control.runner import JobSettings
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
+from jetfast.engine.execution_plan import make_execution_plan
+from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.errors import JobDefinitionError
 from jetfast.types import Duration, non_negative_duration_us
-
-logger = logging.getLogger("jetfast")
 
 DEFAULT_MEMORY_LIMIT = "1GB"
 
@@ -54,20 +55,28 @@ class Submission:
     dag: Dag
     member_count: int
     workers: int
-    guarantee: Guarantee
     memory_limit_bytes: int
+    snapshots: SnapshotSettings
+    parallelism: Mapping[str, int]
+    """Processors in the whole cluster, by vertex."""
 
-    def new_execution(self, pickled_dag: bytes) -> ExecutionSettings:
-        """Return the settings of an execution with a new id; `pickled_dag` as `messages.Prepare.dag`."""
-        return ExecutionSettings(
+    def settings(self, pickled_dag: bytes = b"") -> JobSettings:
+        """Return what the coordinator needs to know; `pickled_dag` as `messages.Prepare.dag`."""
+        snapshots = self.snapshots
+        return JobSettings(
             job=self.job,
             job_id=self.job_id,
-            execution_id=new_execution_id(),
             dag=pickled_dag,
             member_count=self.member_count,
             workers=self.workers,
-            guarantee=self.guarantee,
+            guarantee=snapshots.guarantee,
             memory_limit_bytes=self.memory_limit_bytes,
+            parallelism=self.parallelism,
+            snapshot_store=snapshots.store,
+            snapshot_interval_s=snapshots.interval_s,
+            max_restarts=snapshots.max_restarts,
+            fresh=snapshots.fresh,
+            weakened_by=snapshots.weakened_by,
         )
 
 
@@ -77,13 +86,17 @@ def accept_submission(
     member_count: int,
     workers: int,
     name: str | None,
-    guarantee: Guarantee | None,
     memory_limit: str,
     progress: bool | None,
     two_stage: bool | None,
     max_watermark_retention: Duration | None = None,
+    snapshots: SnapshotWishes = SnapshotWishes(),  # noqa: B008 (frozen)
+    default_store: Callable[[], SnapshotStore] | None = None,
 ) -> Submission:
-    """Check the settings, plan the pipeline, log the guarantee. Raises JobDefinitionError and TypeError."""
+    """Check the settings, plan the pipeline, log the guarantee. Raises JobDefinitionError and TypeError.
+
+    `default_store` is as in `choose_snapshots`.
+    """
     if not callable(getattr(pipeline, "plan", None)):
         raise TypeError(f"submit() needs a jetfast.Pipeline, got {type(pipeline).__name__}")
     job = pipeline.name if name is None else name
@@ -93,31 +106,17 @@ def accept_submission(
         raise TypeError(f"progress must be True, False or None (a bar on a terminal, else lines), got {progress!r}")
     if two_stage not in (None, True, False):
         raise TypeError(f"two_stage must be True, False or None (the planner chooses), got {two_stage!r}")
-    chosen = check_guarantee(guarantee)
+    snapshots.check()
     memory_limit_bytes = bytes_of(memory_limit, "memory_limit")
     dag = pipeline.plan(member_count=member_count, workers=workers, two_stage=two_stage)
     if max_watermark_retention is not None:
         dag.max_watermark_retention_us = non_negative_duration_us(max_watermark_retention, "max_watermark_retention")
     if progress is not False:
         show_log_lines()
-    reason = " (no snapshot store: a restart starts from the beginning)" if guarantee is None else ""
-    logger.info("job %s: guarantee %s%s", job, chosen.name, reason)
-    return Submission(job, uuid.uuid4().hex, dag, member_count, workers, chosen, memory_limit_bytes)
-
-
-def check_guarantee(guarantee: Guarantee | None) -> Guarantee:
-    """Return the guarantee that the job gets. Raises JobDefinitionError for one that cannot be kept."""
-    if guarantee is None:
-        return Guarantee.NONE
-    if not isinstance(guarantee, Guarantee):
-        choices = ", ".join(f"Guarantee.{choice.name}" for choice in Guarantee)
-        raise TypeError(f"guarantee must be one of {choices}, got {guarantee!r}")
-    if guarantee is not Guarantee.NONE:
-        raise JobDefinitionError(
-            f"guarantee {guarantee.name} needs snapshots, which this version of jetfast does not take yet; "
-            "leave guarantee out, or say Guarantee.NONE"
-        )
-    return guarantee
+    chosen = choose_snapshots(job, dag, snapshots, default_store)
+    plan = make_execution_plan(dag, member_count, workers)
+    parallelism = {vertex: planned.total for vertex, planned in plan.vertices.items()}
+    return Submission(job, uuid.uuid4().hex, dag, member_count, workers, memory_limit_bytes, chosen, parallelism)
 
 
 def at_least_one(value: int, what: str) -> int:

@@ -11,6 +11,7 @@ from jetfast.control.job_state import TERMINAL, JobStatus
 from jetfast.control.metrics import MemberReport, merge_metrics
 from jetfast.control.progress import describe_end, make_progress
 from jetfast.control.runner import Runner
+from jetfast.control.snapshot_explanation import explain_snapshot
 from jetfast.control.watermark_explanation import WatermarkExplanation, explain_watermark
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
@@ -27,7 +28,8 @@ class Job:
     """
 
     def __init__(self, runner: Runner, dag: Dag, *, progress: bool | None = None) -> None:
-        self._runner = runner
+        self.runner = runner
+        """What runs it; not for users."""
         self._dag = dag
         self._progress = progress
         self._sources = [name for name in dag.vertices if not dag.inbound(name)]
@@ -37,27 +39,32 @@ class Job:
     @property
     def name(self) -> str:
         """The name it was submitted under."""
-        return self._runner.plan.job
+        return self.runner.plan.job
 
     @property
     def id(self) -> str:
         """Unique among all jobs."""
-        return self._runner.plan.job_id
+        return self.runner.job_id
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the job promises about each row after a failure."""
-        return self._runner.plan.guarantee
+        """What the job promises about each row after a failure: the weakest of what was wanted and of its parts."""
+        return self.runner.plan.guarantee
+
+    @property
+    def weakened_by(self) -> tuple[str, ...]:
+        """Why the guarantee is weaker than what was wanted: a sentence for each source or sink that keeps less."""
+        return self.runner.plan.weakened_by
 
     @property
     def status(self) -> JobStatus:
         """Where the job stands. FAILED and COMPLETED: nothing of it runs any more."""
-        return self._runner.status
+        return self.runner.status
 
     @property
     def error(self) -> Exception | None:
         """What the job failed with, once it is FAILED (JobCancelledError if it was cancelled)."""
-        return self._runner.error
+        return self.runner.error
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the job has ended, showing progress; nothing of it runs any more when this returns.
@@ -77,7 +84,7 @@ class Job:
         try:
             while True:
                 step = WAIT_STEP_S if deadline is None else max(0.0, min(WAIT_STEP_S, deadline - now))
-                if self._runner.wait(step):
+                if self.runner.wait(step):
                     break
                 now = time.monotonic()
                 if deadline is not None and now >= deadline:
@@ -88,7 +95,7 @@ class Job:
         except KeyboardInterrupt:
             self.cancel()
             progress.finish(f"job {self.name}: cancelled by Ctrl-C, stopping ...")
-            while not self._runner.wait(WAIT_STEP_S):
+            while not self.runner.wait(WAIT_STEP_S):
                 pass
             raise
         except BaseException:
@@ -101,18 +108,26 @@ class Job:
 
     def cancel(self) -> None:
         """Ask the job to stop; returns at once. `wait` then raises JobCancelledError. No effect once it has ended."""
-        self._runner.cancel()
+        self.runner.cancel()
 
     @property
     def metrics(self) -> dict[str, Any]:
         """Figures so far, merged over members; what they are is told in `jetfast.control.metrics`."""
         reports = [
             MemberReport(member, view.registered.pid, view.registered.host, view.metrics)
-            for member, view in list(self._runner.members.items())
+            for member, view in list(self.runner.members.items())
         ]
-        metrics = merge_metrics(reports, self._sources, self._sinks, self._runner.seconds)
+        metrics = merge_metrics(reports, self._sources, self._sinks, self.runner.seconds)
         metrics["total_rows"] = self._total_rows()
+        metrics["restarts"] = self.runner.coordinator.job.restarts
+        history = self.runner.snapshots
+        metrics["snapshots"] = history.last
+        metrics["snapshots_taken"], metrics["snapshots_failed"] = history.taken, history.failed
         return metrics
+
+    def explain_snapshot(self) -> str:
+        """Tell which snapshot is being taken, since when, and what it waits for; or what became of the last one."""
+        return explain_snapshot(self.runner)
 
     def explain_watermark(self) -> WatermarkExplanation:
         """Tell which source partition and which input hold event time back, since when, and what they wait for.
@@ -120,7 +135,7 @@ class Job:
         Also which rows of a lagging partition became late, and when, because all inputs were idle and nobody waited for
         them. `print` it, or look at its fields. It goes by what members last reported, a quarter of a second ago or so.
         """
-        reports = [(member, view.metrics) for member, view in list(self._runner.members.items())]
+        reports = [(member, view.metrics) for member, view in list(self.runner.members.items())]
         return explain_watermark(self.name, reports, self._reads_from())
 
     def _reads_from(self) -> dict[str, set[str]]:
@@ -150,7 +165,7 @@ class Job:
         """
         vertex = self._collect_vertex(name)
         schema = self._dag.inbound(vertex)[0].schema
-        return pa.Table.from_batches(self._runner.collected(vertex), schema=schema)
+        return pa.Table.from_batches(self.runner.collected(vertex), schema=schema)
 
     def to_arrow(self) -> pa.Table:
         """Wait for the end and return the rows of the job's only `collect` sink. Raises as `wait`."""
@@ -191,7 +206,7 @@ class Job:
     def __exit__(self, *_: object) -> None:
         if self.status not in TERMINAL:
             self.cancel()
-            self._runner.wait()
+            self.runner.wait()
 
     def __repr__(self) -> str:
         return f"<Job {self.name!r} {self.status.value}, {self.guarantee.value}>"
@@ -201,6 +216,7 @@ class Job:
         rows = {
             "status": self.status.value,
             "guarantee": self.guarantee.value,
+            **{f"weakened by {place}": why for place, why in enumerate(self.weakened_by, 1)},
             "rows in": f"{metrics['rows_read']:,}",
             "rows out": f"{metrics['rows_written']:,}",
             "late / partly late": f"{metrics['late_rows']:,} / {metrics['partly_late_rows']:,}",
@@ -208,6 +224,9 @@ class Job:
             "seconds": f"{metrics['seconds']:.1f}",
             "rows/s": f"{metrics['rows_per_second']:,.0f}",
         }
+        if self.guarantee is not Guarantee.NONE:
+            rows["snapshots"] = f"{metrics['snapshots_taken']:,} taken, {metrics['snapshots_failed']:,} failed"
+            rows["restarts"] = f"{metrics['restarts']:,}"
         if self.error is not None:
             rows["error"] = str(self.error)
         body = _html_rows(rows)

@@ -1,24 +1,25 @@
-"""Decides what happens in one execution of a job: a pure machine, events in, commands out.
+"""Decides which executions a job has: a pure machine above `execution_state`, events in, commands out.
 
-                     all members registered            all members prepared
-    NOT_RUNNING -----------------------------> STARTING ---------------------> RUNNING
-         |                                        |                           /      |
-         | cancel, cluster failed                 | failed, lost, cancel     /       | all members
-         |                                        v                         /        | finished
-         |                                    COMPLETING <-----------------+         |
-         |                                        | every member has ended           |
-         +----------------> FAILED <--------------+                                  +-----> COMPLETED
+           guarantee NONE
+         +------------------------------------+
+         |                                    v            all input taken, last snapshot decided
+        NEW ---> READING ---> CLAIMING ---> EXECUTING ---------------------------> CLOSING ---> OVER
+                  ^  |           |            |   |                                (record: nothing left to do)
+       time over  |  v           v            v   |  error of user or data, cancelled, no restarts left
+                 DELAYED <-------+------------+   +---> READING, to settle: one more execution that only commits
+                       restartable error                what the last snapshot names and rolls back all else
 
-    one member:  ABSENT -> REGISTERED -> PREPARING -> PREPARED -> STARTED -> ENDED
-                   ^            |              (from PREPARING on: LOST instead of ENDED, at any time)
-                   +--- lost ---+  before the start a lost member's successor is waited for
+Starting an execution is itself a compare-and-set of the execution record with a new execution id: the next write of an
+older coordinator then fails with RecordConflict, and it stops for good; so does this one, when it finds in the record
+an execution that is not its own. What the record says is the truth about which snapshot counts: it is read before each
+execution. A record of a *completed* job leaves only to settle; if that is done, too, the submission is refused.
 
-COMPLETING means that the outcome is decided and the remaining members have been told to cancel; the outcome is
-published when every member has ended, so that nothing of the job runs any more when a user sees FAILED. A cancelled
-job is FAILED with a JobCancelledError, as in Jet. The job fails with the *first* cause. One exception: a TransportError
-only says that a peer went away; when the reason for that arrives while the others still end, it takes its place.
+An execution that ends with a RestartableError is followed by another after 1 s, doubling to 60 s while no snapshot is
+decided, for ever or `max_restarts` times; any other error is the job's end. With guarantee NONE nothing is read or
+claimed, and the first execution is the only one. A job whose outcome is failure settles for SETTLE_TIMEOUT_S at most:
+a store that hangs must not keep a cancelled job alive. What is not settled then is settled by the next submission.
 
-Suspension, snapshots and restarts come with their own states (SEMANTICS 6): more rows in the table below.
+Suspension, exports and scaling come with their own states (SEMANTICS 6): more rows in the table below.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from jetfast.errors import InvalidTransition, JobCancelledError, TransportError
+import msgspec
+
+from jetfast.control.store_commands import DeleteAreas, ReadRecord, RecordRead, ReplaceRecord, StoreFailed, StoreWritten
+from jetfast.engine.snapshot_store import ExecutionRecord, RecordConflict, SnapshotArea, VersionedRecord
+from jetfast.errors import InvalidTransition, JobCancelledError, JobDefinitionError, ProtocolError, RestartableError
+
+RESTART_DELAY_MIN_S = 1.0
+RESTART_DELAY_MAX_S = 60.0
+SETTLE_TIMEOUT_S = 10.0
+"""How long a job that has failed or was cancelled tries to settle its transactions."""
 
 
 class JobStatus(Enum):
@@ -40,57 +50,32 @@ class JobStatus(Enum):
     COMPLETED = "completed"
 
 
-class MemberPhase(Enum):
-    """Where one member stands in the execution."""
-
-    ABSENT = "absent"
-    REGISTERED = "registered"
-    PREPARING = "preparing"
-    PREPARED = "prepared"
-    STARTED = "started"
-    ENDED = "ended"
-    LOST = "lost"
-
-
 TERMINAL = frozenset({JobStatus.FAILED, JobStatus.COMPLETED})
-GONE = frozenset({MemberPhase.ENDED, MemberPhase.LOST})
+
+
+class JobPhase(Enum):
+    """What the job waits for."""
+
+    NEW = "to be started"
+    READING = "the execution record to be read"
+    CLAIMING = "the execution record to be written"
+    EXECUTING = "the end of an execution"
+    DELAYED = "the time of the next attempt"
+    CLOSING = "the execution record to say that nothing is left to do"
+    OVER = "nothing"
 
 
 @dataclass(frozen=True)
-class MemberRegistered:
-    """A member is there."""
-
-    member: int
+class StartJob:
+    """Begin."""
 
 
 @dataclass(frozen=True)
-class MemberPrepared:
-    """A member has set up the execution."""
+class ExecutionEnded:
+    """Nothing of the execution runs any more. `claimed`: the execution record as it was last written."""
 
-    member: int
-
-
-@dataclass(frozen=True)
-class MemberFinished:
-    """All processors of a member are done."""
-
-    member: int
-
-
-@dataclass(frozen=True)
-class MemberFailed:
-    """The execution ended on a member with an error (JobCancelledError if it was told to cancel)."""
-
-    member: int
-    error: Exception
-
-
-@dataclass(frozen=True)
-class MemberLost:
-    """A member died, or cannot be reached."""
-
-    member: int
-    error: Exception
+    error: Exception | None
+    claimed: VersionedRecord | None
 
 
 @dataclass(frozen=True)
@@ -105,191 +90,369 @@ class ClusterFailed:
     error: Exception
 
 
-Event = MemberRegistered | MemberPrepared | MemberFinished | MemberFailed | MemberLost | CancelRequested | ClusterFailed
+@dataclass(frozen=True)
+class DelayOver:
+    """The time between two attempts has passed."""
 
 
 @dataclass(frozen=True)
-class PrepareMember:
-    """Tell a member to set up the execution."""
-
-    member: int
+class SettleTimeOver:
+    """SETTLE_TIMEOUT_S have passed since the job's outcome was decided."""
 
 
-@dataclass(frozen=True)
-class StartMember:
-    """Tell a member to begin."""
-
-    member: int
-
-
-@dataclass(frozen=True)
-class CancelMember:
-    """Tell a member to stop."""
-
-    member: int
+JobEvent = (
+    StartJob
+    | RecordRead
+    | StoreWritten
+    | StoreFailed
+    | ExecutionEnded
+    | CancelRequested
+    | ClusterFailed
+    | DelayOver
+    | SettleTimeOver
+)
 
 
 @dataclass(frozen=True)
-class ReleaseMember:
-    """Tell a member that the execution has ended everywhere."""
+class BeginExecution:
+    """Start an execution on all members; say ExecutionEnded when nothing of it runs any more."""
 
-    member: int
+    execution_id: int
+    claimed: VersionedRecord | None
+    """The execution record with this id, and its version; None: the job keeps none."""
+    settle_only: bool
+
+
+@dataclass(frozen=True)
+class EndPresentExecution:
+    """Stop the execution that runs; ExecutionEnded follows."""
+
+    error: Exception
+
+
+@dataclass(frozen=True)
+class AwaitDelay:
+    """Say DelayOver when so many seconds have passed. `error`: why there is a delay."""
+
+    seconds: float
+    error: Exception
+
+
+@dataclass(frozen=True)
+class AwaitSettleTime:
+    """Say SettleTimeOver when SETTLE_TIMEOUT_S have passed."""
 
 
 @dataclass(frozen=True)
 class EndJob:
-    """Publish the outcome: the error it failed with, or None. Always the last command of an execution."""
+    """Publish the outcome: the error the job failed with, or None. Always the last command."""
 
     error: Exception | None
 
 
-Command = PrepareMember | StartMember | CancelMember | ReleaseMember | EndJob
+JobCommand = (
+    ReadRecord
+    | ReplaceRecord
+    | DeleteAreas
+    | BeginExecution
+    | EndPresentExecution
+    | AwaitDelay
+    | AwaitSettleTime
+    | EndJob
+)
+
+
+@dataclass(frozen=True)
+class JobTerms:
+    """What is fixed for all executions of a job.
+
+    keeps_record : does it take snapshots (guarantee other than NONE)?
+    fresh : begin anew, whatever a record of this name says
+    parallelism_max, members_max : the largest number of processors of a vertex, and of members
+    max_restarts : after restartable errors; None: for ever
+    """
+
+    job: str
+    job_id: str
+    keeps_record: bool
+    fresh: bool = False
+    parallelism_max: int = 0
+    members_max: int = 0
+    max_restarts: int | None = None
 
 
 class JobState:
-    """One execution on `member_count` members. Not thread-safe. Who calls `handle` performs the commands in order."""
+    """The executions of one job. Not thread-safe. Who calls `handle` performs the commands in order.
 
-    def __init__(self, member_count: int) -> None:
-        if member_count < 1:
-            raise ValueError(f"member_count must be at least 1, got {member_count}")
-        self.status = JobStatus.NOT_RUNNING
-        self.members = [MemberPhase.ABSENT] * member_count
+    `new_execution_id(n)` returns an id that is greater than n and than all it has returned before.
+    """
+
+    def __init__(self, terms: JobTerms, new_execution_id: Callable[[int], int]) -> None:
+        self.terms = terms
+        self.phase = JobPhase.NEW
         self.error: Exception | None = None
-        """What the job fails with; decided from COMPLETING on."""
-        self._error_member: int | None = None
+        """What the job fails with. While it only settles: unless that shows that the job has been completed."""
+        self.settling = False
+        """Are executions only to settle transactions from now on?"""
+        self.restarts = 0
+        self.delay_s = RESTART_DELAY_MIN_S
+        """Before the next restart."""
+        self._new_execution_id = new_execution_id
+        self._fresh = terms.fresh
+        self._cancelled = False
+        self._gave_up = False
+        self._claim: ExecutionRecord | None = None
+        """What is being written, or was written for the present execution."""
+        self._own: set[int] | None = None
+        """Execution ids that the record may bear; any other one is a newer coordinator's. None: not read yet."""
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: JobEvent) -> list[JobCommand]:
         """Take in an event and return what is to be done.
 
         Raises InvalidTransition, with the state unchanged, if the event cannot happen now.
         """
-        method = _TRANSITIONS.get((self.status, type(event)))
+        method = _TRANSITIONS.get((self.phase, type(event)))
         if method is None:
-            raise InvalidTransition(f"{event} cannot happen while the job is {self.status.value}")
+            raise InvalidTransition(f"{event} cannot happen while the job waits for {self.phase.value}")
         return method(self, event)
 
+    def goes_on_after(self, error: Exception | None) -> bool:
+        """Would another execution follow if the present one ended with this error?"""
+        return isinstance(error, RestartableError) and not isinstance(error, RecordConflict) and self._may_restart
+
+    def _start(self, event: StartJob) -> list[JobCommand]:
+        if self.terms.keeps_record:
+            return self._read()
+        self.phase = JobPhase.EXECUTING
+        return [BeginExecution(self._new_execution_id(0), claimed=None, settle_only=False)]
+
+    def _read(self, event: DelayOver | None = None) -> list[JobCommand]:
+        self.phase = JobPhase.READING
+        return [ReadRecord()]
+
+    def _claim_execution(self, event: RecordRead) -> list[JobCommand]:
+        found = event.found
+        record, version = (None, 0) if found is None else found
+        if self._own is not None and (0 if record is None else record.execution_id) not in self._own:
+            return self._end(_taken_over(self.terms.job, record))
+        if record is not None and record.completed and not self._fresh:
+            if record.settled:
+                return self._end(self.error or refuse_completed(self.terms.job))
+            self.settling = True
+        if record is None and self.settling:
+            return self._end(self.error)  # it never had an execution
+        self._claim = self._next_record(record)
+        self._own = {0 if record is None else record.execution_id, self._claim.execution_id}
+        self.phase = JobPhase.CLAIMING
+        return [ReplaceRecord(self._claim, version)]
+
+    def _next_record(self, record: ExecutionRecord | None) -> ExecutionRecord:
+        terms = self.terms
+        last_id = 0 if record is None else record.execution_id
+        claim = ExecutionRecord(
+            terms.job,
+            terms.job_id,
+            self._new_execution_id(last_id),
+            parallelism_max=terms.parallelism_max,
+            members_max=terms.members_max,
+        )
+        if record is None:
+            return claim
+        claim = msgspec.structs.replace(
+            claim,
+            parallelism_max=max(claim.parallelism_max, record.parallelism_max),
+            members_max=max(claim.members_max, record.members_max),
+        )
+        if self._fresh:
+            return claim
+        return msgspec.structs.replace(
+            claim, job_id=record.job_id, snapshot=record.snapshot, completed=record.completed
+        )
+
+    def _execute(self, event: StoreWritten) -> list[JobCommand]:
+        assert self._claim is not None
+        self._fresh = False
+        self.phase = JobPhase.EXECUTING
+        claimed = VersionedRecord(self._claim, event.version)
+        return [BeginExecution(self._claim.execution_id, claimed, self.settling)]
+
+    def _not_claimed(self, event: StoreFailed) -> list[JobCommand]:
+        if isinstance(event.error, RecordConflict):  # perhaps a write of our own of which nobody knew what became of it
+            return self._read()
+        return self._after_error(event.error)
+
+    def _not_read(self, event: StoreFailed) -> list[JobCommand]:
+        return self._after_error(event.error)
+
+    def _execution_ended(self, event: ExecutionEnded) -> list[JobCommand]:
+        if event.claimed is not None and event.claimed.record.snapshot != self._restored:
+            self.delay_s = RESTART_DELAY_MIN_S  # it came further than the last one
+        if event.error is not None:
+            return self._after_error(event.error)
+        if event.claimed is None:
+            return self._end(None)
+        if not event.claimed.record.completed:
+            if self.settling:
+                return self._end(self.error)
+            return self._after_error(ProtocolError("all members finished before the last snapshot was decided"))
+        # All is committed, whatever was asked meanwhile.
+        self.error = None
+        self.phase = JobPhase.CLOSING
+        record, version = event.claimed
+        closed = ReplaceRecord(msgspec.structs.replace(record, settled=True), version)
+        assert record.snapshot is not None
+        return [closed, DeleteAreas((record.snapshot,)), AwaitSettleTime()]
+
     @property
-    def waiting_for(self) -> list[int]:
-        """Members that have not ended yet."""
-        return [member for member, phase in enumerate(self.members) if phase not in GONE]
+    def _restored(self) -> SnapshotArea | None:
+        return None if self._claim is None else self._claim.snapshot
 
-    # Each method checks first and changes then, so that an InvalidTransition changes nothing.
+    def _after_error(self, error: Exception) -> list[JobCommand]:
+        """An attempt has failed: the next one, or the end."""
+        if isinstance(error, RecordConflict):
+            return self._end(self.error or error)
+        restartable = isinstance(error, RestartableError)
+        if self.settling:
+            if restartable and not self._gave_up:
+                return self._delay(error)
+            return self._end(_unsettled(self.error, None if self._gave_up else error))
+        if restartable and self._may_restart:
+            self.restarts += 1
+            return self._delay(error)
+        if self._claim is None:  # no record is kept, or it cannot be read: there is nothing to settle
+            return self._end(error)
+        if restartable and self._cancelled:
+            error = JobCancelledError("the job was cancelled")
+        return self._settle(error)
 
-    def _register(self, event: MemberRegistered) -> list[Command]:
-        self._require(event, event.member, MemberPhase.ABSENT)
-        self.members[event.member] = MemberPhase.REGISTERED
-        if any(phase is not MemberPhase.REGISTERED for phase in self.members):
+    @property
+    def _may_restart(self) -> bool:
+        left = self.terms.max_restarts is None or self.restarts < self.terms.max_restarts
+        return left and self.terms.keeps_record and not self._cancelled
+
+    def _delay(self, error: Exception) -> list[JobCommand]:
+        self.phase = JobPhase.DELAYED
+        seconds = self.delay_s
+        self.delay_s = min(2 * seconds, RESTART_DELAY_MAX_S)
+        return [AwaitDelay(seconds, error)]
+
+    def _settle(self, error: Exception) -> list[JobCommand]:
+        self.error = error
+        self.settling = True
+        return [AwaitSettleTime(), *self._read()]
+
+    def _cancel_new(self, event: CancelRequested) -> list[JobCommand]:
+        return self._end(JobCancelledError("the job was cancelled"))
+
+    def _cancel_delayed(self, event: CancelRequested) -> list[JobCommand]:
+        if self._cancelled:
             return []
-        self.status = JobStatus.STARTING
-        self.members = [MemberPhase.PREPARING] * len(self.members)
-        return [PrepareMember(member) for member in range(len(self.members))]
+        self._cancelled = True
+        if self.settling:  # a completed job, or one that has failed before
+            self.error = self.error or JobCancelledError("the job was cancelled")
+            return [AwaitSettleTime()]
+        return self._settle(JobCancelledError("the job was cancelled"))
 
-    def _lose_before_start(self, event: MemberLost) -> list[Command]:
-        self._require(event, event.member, MemberPhase.REGISTERED)
-        self.members[event.member] = MemberPhase.ABSENT
+    def _cancel_while_storing(self, event: CancelRequested) -> list[JobCommand]:
+        if self._cancelled:
+            return []
+        self._cancelled = True
+        self.settling = True  # what is being read or written leads to it
+        self.error = self.error or JobCancelledError("the job was cancelled")
+        return [AwaitSettleTime()]
+
+    def _cancel_execution(self, event: CancelRequested) -> list[JobCommand]:
+        if self._cancelled:
+            return []
+        self._cancelled = True
+        if self.settling:
+            self.error = self.error or JobCancelledError("the job was cancelled")
+            return [AwaitSettleTime()]
+        return [EndPresentExecution(JobCancelledError("the job was cancelled"))]
+
+    def _fail(self, event: ClusterFailed) -> list[JobCommand]:
+        return self._end(self.error or event.error)
+
+    def _fail_execution(self, event: ClusterFailed) -> list[JobCommand]:
+        return [EndPresentExecution(event.error)]
+
+    def _give_up(self, event: SettleTimeOver) -> list[JobCommand]:
+        return self._end(_unsettled(self.error, None))
+
+    def _give_up_execution(self, event: SettleTimeOver) -> list[JobCommand]:
+        self._gave_up = True
+        return [EndPresentExecution(JobCancelledError("there was no time to settle"))]
+
+    def _close(self, event: StoreWritten | StoreFailed | CancelRequested | SettleTimeOver) -> list[JobCommand]:
+        # Without the last write the next submission under this name settles once more, and does no harm.
+        return self._end(None)
+
+    def _end(self, error: Exception | None) -> list[JobCommand]:
+        self.error = error
+        self.phase = JobPhase.OVER
+        return [EndJob(error)]
+
+    def _ignore(self, event: JobEvent) -> list[JobCommand]:
         return []
 
-    def _give_up(self, event: CancelRequested | ClusterFailed) -> list[Command]:
-        self.error = self._cause_of(event)
-        self.status = JobStatus.FAILED
-        present = [member for member, phase in enumerate(self.members) if phase is MemberPhase.REGISTERED]
-        return [*(ReleaseMember(member) for member in present), EndJob(self.error)]
 
-    def _prepare(self, event: MemberPrepared) -> list[Command]:
-        self._require(event, event.member, MemberPhase.PREPARING)
-        self.members[event.member] = MemberPhase.PREPARED
-        if any(phase is not MemberPhase.PREPARED for phase in self.members):
-            return []
-        self.status = JobStatus.RUNNING
-        self.members = [MemberPhase.STARTED] * len(self.members)
-        return [StartMember(member) for member in range(len(self.members))]
-
-    def _prepare_too_late(self, event: MemberPrepared) -> list[Command]:
-        self._require(event, event.member, MemberPhase.PREPARING)
-        self.members[event.member] = MemberPhase.PREPARED
-        return []  # its Cancel is on the way
-
-    def _finish(self, event: MemberFinished) -> list[Command]:
-        self._require(event, event.member, MemberPhase.STARTED)
-        self.members[event.member] = MemberPhase.ENDED
-        return self._end_if_all_gone()
-
-    def _fail(self, event: MemberFailed) -> list[Command]:
-        self._require(event, event.member, MemberPhase.PREPARING, MemberPhase.PREPARED, MemberPhase.STARTED)
-        self.members[event.member] = MemberPhase.ENDED
-        return self._complete(event.error, event.member)
-
-    def _lose(self, event: MemberLost) -> list[Command]:
-        # A member that has ended may still be needed: rows it sent can be under way until its peers have ended too.
-        self._require(event, event.member, *(set(MemberPhase) - {MemberPhase.ABSENT, MemberPhase.LOST}))
-        self.members[event.member] = MemberPhase.LOST
-        return self._complete(event.error, event.member)
-
-    def _stop(self, event: CancelRequested | ClusterFailed) -> list[Command]:
-        return self._complete(self._cause_of(event), None)
-
-    def _ignore(self, event: Event) -> list[Command]:
-        return []
-
-    def _complete(self, error: Exception, member: int | None) -> list[Command]:
-        """The outcome is failure: cancel whoever still runs, unless that has been done."""
-        commands: list[Command] = []
-        if self.status is not JobStatus.COMPLETING:
-            self.status = JobStatus.COMPLETING
-            self.error, self._error_member = error, member
-            commands = [CancelMember(waiting) for waiting in self.waiting_for]
-        elif (
-            isinstance(self.error, TransportError)
-            and not isinstance(error, TransportError | JobCancelledError)
-            and member != self._error_member
-        ):
-            self.error, self._error_member = error, member
-        return commands + self._end_if_all_gone()
-
-    def _end_if_all_gone(self) -> list[Command]:
-        if self.waiting_for:
-            return []
-        self.status = JobStatus.COMPLETED if self.error is None else JobStatus.FAILED
-        reachable = [member for member, phase in enumerate(self.members) if phase is MemberPhase.ENDED]
-        return [*(ReleaseMember(member) for member in reachable), EndJob(self.error)]
-
-    def _cause_of(self, event: CancelRequested | ClusterFailed) -> Exception:
-        return JobCancelledError("the job was cancelled") if isinstance(event, CancelRequested) else event.error
-
-    def _require(self, event: Event, member: int, *allowed: MemberPhase) -> None:
-        if not 0 <= member < len(self.members):
-            raise InvalidTransition(f"{event} names a member that is not in [0, {len(self.members)})")
-        if self.members[member] not in allowed:
-            raise InvalidTransition(f"{event} cannot happen while member {member} is {self.members[member].value}")
+def _taken_over(job: str, record: ExecutionRecord | None) -> RecordConflict:
+    if record is None:
+        return RecordConflict(f"the execution record of job {job!r} has gone from the snapshot store")
+    return RecordConflict(f"job {job!r} has been taken over by execution {record.execution_id} of another coordinator")
 
 
-_Method = Callable[[JobState, Any], list[Command]]  # Any: the event class of its key
+def refuse_completed(job: str) -> JobDefinitionError:
+    """Return the error of a submission whose job has nothing left to do."""
+    return JobDefinitionError(
+        f"job {job!r} is completed, says its snapshot store; submit it under another name=, or with fresh=True to run "
+        "it from the beginning"
+    )
 
-_TRANSITIONS: dict[tuple[JobStatus, type], _Method] = {  # the protocol; a pair that is not here is an InvalidTransition
-    (JobStatus.NOT_RUNNING, MemberRegistered): JobState._register,
-    (JobStatus.NOT_RUNNING, MemberLost): JobState._lose_before_start,
-    (JobStatus.NOT_RUNNING, CancelRequested): JobState._give_up,
-    (JobStatus.NOT_RUNNING, ClusterFailed): JobState._give_up,
-    (JobStatus.STARTING, MemberPrepared): JobState._prepare,
-    (JobStatus.STARTING, MemberFailed): JobState._fail,
-    (JobStatus.STARTING, MemberLost): JobState._lose,
-    (JobStatus.STARTING, CancelRequested): JobState._stop,
-    (JobStatus.STARTING, ClusterFailed): JobState._stop,
-    (JobStatus.RUNNING, MemberFinished): JobState._finish,
-    (JobStatus.RUNNING, MemberFailed): JobState._fail,
-    (JobStatus.RUNNING, MemberLost): JobState._lose,
-    (JobStatus.RUNNING, CancelRequested): JobState._stop,
-    (JobStatus.RUNNING, ClusterFailed): JobState._stop,
-    (JobStatus.COMPLETING, MemberPrepared): JobState._prepare_too_late,
-    (JobStatus.COMPLETING, MemberFinished): JobState._finish,
-    (JobStatus.COMPLETING, MemberFailed): JobState._fail,
-    (JobStatus.COMPLETING, MemberLost): JobState._lose,
-    (JobStatus.COMPLETING, CancelRequested): JobState._ignore,  # it is ending already
-    (JobStatus.COMPLETING, ClusterFailed): JobState._ignore,
-    (JobStatus.FAILED, MemberLost): JobState._ignore,  # members may leave once the job has ended
-    (JobStatus.FAILED, CancelRequested): JobState._ignore,
-    (JobStatus.FAILED, ClusterFailed): JobState._ignore,
-    (JobStatus.COMPLETED, MemberLost): JobState._ignore,
-    (JobStatus.COMPLETED, CancelRequested): JobState._ignore,
-    (JobStatus.COMPLETED, ClusterFailed): JobState._ignore,
+
+def _unsettled(outcome: Exception | None, why: Exception | None) -> Exception:
+    """Return the outcome of a job whose transactions could not be settled, saying so."""
+    if outcome is None:  # the job is completed but for its last commits
+        return why or JobCancelledError("the job was cancelled while it committed its last transactions")
+    reason = f"within {SETTLE_TIMEOUT_S:.0f} s" if why is None else f"because of {type(why).__name__}: {why}"
+    outcome.add_note(
+        f"Transactions that its last snapshot names could not be committed, or others not be rolled back, {reason}; "
+        "submitting the job again does both"
+    )
+    return outcome
+
+
+_Method = Callable[[JobState, Any], list[JobCommand]]  # Any: the event class of its key
+
+_TRANSITIONS: dict[tuple[JobPhase, type], _Method] = {  # the protocol; a pair that is not here is an InvalidTransition
+    (JobPhase.NEW, StartJob): JobState._start,
+    (JobPhase.NEW, CancelRequested): JobState._cancel_new,
+    (JobPhase.NEW, ClusterFailed): JobState._fail,
+    (JobPhase.READING, RecordRead): JobState._claim_execution,
+    (JobPhase.READING, StoreFailed): JobState._not_read,
+    (JobPhase.READING, CancelRequested): JobState._cancel_while_storing,
+    (JobPhase.READING, ClusterFailed): JobState._fail,
+    (JobPhase.READING, SettleTimeOver): JobState._give_up,
+    (JobPhase.CLAIMING, StoreWritten): JobState._execute,
+    (JobPhase.CLAIMING, StoreFailed): JobState._not_claimed,
+    (JobPhase.CLAIMING, CancelRequested): JobState._cancel_while_storing,
+    (JobPhase.CLAIMING, ClusterFailed): JobState._fail,
+    (JobPhase.CLAIMING, SettleTimeOver): JobState._give_up,
+    (JobPhase.EXECUTING, ExecutionEnded): JobState._execution_ended,
+    (JobPhase.EXECUTING, CancelRequested): JobState._cancel_execution,
+    (JobPhase.EXECUTING, ClusterFailed): JobState._fail_execution,
+    (JobPhase.EXECUTING, SettleTimeOver): JobState._give_up_execution,
+    (JobPhase.DELAYED, DelayOver): JobState._read,
+    (JobPhase.DELAYED, CancelRequested): JobState._cancel_delayed,
+    (JobPhase.DELAYED, ClusterFailed): JobState._fail,
+    (JobPhase.DELAYED, SettleTimeOver): JobState._give_up,
+    (JobPhase.CLOSING, StoreWritten): JobState._close,
+    (JobPhase.CLOSING, StoreFailed): JobState._close,
+    (JobPhase.CLOSING, CancelRequested): JobState._close,
+    (JobPhase.CLOSING, ClusterFailed): JobState._ignore,
+    (JobPhase.CLOSING, SettleTimeOver): JobState._close,
+    (JobPhase.OVER, CancelRequested): JobState._ignore,
+    (JobPhase.OVER, ClusterFailed): JobState._ignore,
+    (JobPhase.OVER, SettleTimeOver): JobState._ignore,
+    **{(phase, DelayOver): JobState._ignore for phase in JobPhase if phase is not JobPhase.DELAYED},
 }

@@ -17,8 +17,11 @@ from jetfast.control import messages
 from jetfast.control.failures import describe
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Prepare
 from jetfast.core.dag import Dag
+from jetfast.core.guarantee import Guarantee
+from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.execution import Execution, wall_clock_us
 from jetfast.engine.execution_listener import ExecutionListener, SnapshotReport
+from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.engine.transport import Transport
 from jetfast.errors import JobCancelledError
 from jetfast.kernels.columns import arena_statistics
@@ -42,8 +45,17 @@ class RunningExecution(Protocol):
         error.
         """
 
+    def start_snapshot(self, snapshot_id: int, kind: SnapshotKind) -> None:
+        """Phase 1 of a round; `listener.snapshot_saved` follows, whatever happens. Returns at once."""
+
+    def end_snapshot(self, snapshot_id: int, success: bool) -> None:
+        """Phase 2 of a round; `listener.snapshot_ended` follows. Returns at once."""
+
     def cancel(self) -> None:
         """Stop soon; `listener.finished` follows if it was started. May be called at any time, more than once."""
+
+    def abandon(self) -> None:
+        """Stop soon as if the process had died: no processor is told or closed. May be called at any time."""
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until no thread of it is left; False: some still are."""
@@ -68,17 +80,28 @@ def unpickle_dag(dag: bytes) -> Dag:
     return loaded
 
 
+def unpickle_store(store: bytes) -> SnapshotStore:
+    """Read the snapshot store that the submitter pickled, as `unpickle_dag`."""
+    import cloudpickle
+
+    loaded: SnapshotStore = cloudpickle.loads(store)
+    return loaded
+
+
 def make_execution(
     dag: Dag,
     prepare: Prepare,
     transport: Transport,
     deliver: Deliver,
     now_us: Callable[[], int] = wall_clock_us,
+    load_store: Callable[[bytes], SnapshotStore | None] = unpickle_store,
 ) -> RunningExecution:
     """Make the engine's execution."""
+    takes_snapshots = prepare.guarantee is not Guarantee.NONE
     return Execution(
         dag,
         job=prepare.job,
+        job_id=prepare.job_id,
         execution_id=prepare.execution_id,
         member=prepare.member,
         member_count=prepare.member_count,
@@ -89,6 +112,9 @@ def make_execution(
         memory_limit=prepare.memory_limit_bytes,
         deliver=deliver,
         partition_count=prepare.partition_count,
+        snapshot_store=load_store(prepare.snapshot_store) if takes_snapshots else None,
+        restore=prepare.restore,
+        settle_only=prepare.settle_only,
         parallelism_max=prepare.parallelism_max,
     )
 
@@ -153,14 +179,14 @@ class MemberAgent:
         metrics_interval_s: float = 0.25,
     ) -> None:
         self._transport_factory = transport_factory
-        self._send = send
+        self._send_alive = send
         self._load_dag = load_dag
         self._execution_factory = execution_factory
         self._metrics_interval_s = metrics_interval_s
         self._mailbox: queue.SimpleQueue[CoordinatorMessage | _Ended | _Report] = queue.SimpleQueue()
         self._current: _Current | None = None
         self._last_execution_id = messages.NO_EXECUTION
-        self._stopped = False
+        self._stopped = self._killed = False
 
     def receive(self, message: CoordinatorMessage) -> None:
         """Take a message of the coordinator. Called by any thread, never blocks.
@@ -169,10 +195,20 @@ class MemberAgent:
         """
         self._mailbox.put(message)
 
+    def kill(self) -> None:
+        """End as a process does that is killed: without a word to anybody. Called by any thread; `run` returns soon."""
+        self._killed = True
+        self._mailbox.put(messages.Shutdown(execution_id=messages.NO_EXECUTION))
+
+    @property
+    def killed(self) -> bool:
+        """Was it killed?"""
+        return self._killed
+
     def run(self) -> None:
         """Handle messages until Shutdown."""
         try:
-            while not self._stopped:
+            while not self._stopped and not self._killed:
                 running = self._current is not None and self._current.started and not self._current.ended
                 if not self.handle_next(self._metrics_interval_s if running else None):
                     self.report_metrics()
@@ -199,6 +235,8 @@ class MemberAgent:
             logger.debug("dropped %s: it belongs to another execution", type(item).__name__)
         elif isinstance(item, messages.Start):
             self._start(self._current)
+        elif isinstance(item, messages.StartSnapshot | messages.EndSnapshot):
+            self._take_snapshot(self._current, item)
         elif isinstance(item, messages.Cancel):
             self._cancel(self._current)
         elif isinstance(item, messages.Release):
@@ -222,6 +260,10 @@ class MemberAgent:
             values["peers"] = [peer._asdict() for peer in current.transport.statistics()]
         prepare = current.prepare
         self._send(messages.Metrics(execution_id=prepare.execution_id, member=prepare.member, values=values))
+
+    def _send(self, message: MemberMessage) -> None:
+        if not self._killed:
+            self._send_alive(message)
 
     def _prepare(self, prepare: Prepare) -> None:
         if prepare.execution_id <= self._last_execution_id:
@@ -248,6 +290,14 @@ class MemberAgent:
         current.started = True
         prepare = current.prepare
         current.execution.start(_Listener(prepare.execution_id, prepare.member, self._mailbox.put))
+
+    def _take_snapshot(self, current: _Current, message: messages.StartSnapshot | messages.EndSnapshot) -> None:
+        if current.execution is None or not current.started or current.ended:
+            return  # Failed is on its way to the coordinator
+        if isinstance(message, messages.StartSnapshot):
+            current.execution.start_snapshot(message.snapshot_id, message.kind)
+        else:
+            current.execution.end_snapshot(message.snapshot_id, message.success)
 
     def _cancel(self, current: _Current) -> None:
         if current.ended or current.execution is None:
@@ -277,7 +327,10 @@ class MemberAgent:
         if current is None:
             return
         if current.execution is not None and not current.ended:
-            current.execution.cancel()
+            if self._killed:
+                current.execution.abandon()
+            else:
+                current.execution.cancel()
             if current.started:
                 current.execution.join()
         if current.transport is not None:

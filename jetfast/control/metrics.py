@@ -15,7 +15,12 @@
     python_share         of workers' CPU time, that outside of  arena_allocations    blocks from the system, ever: the
                          kernels; None: not measured yet                             same once a job has warmed up
 
-and whatever else `jetfast.engine.metrics` counts for a member, added up.
+    restarts             executions after the first         snapshots_taken      and snapshots_failed: of all executions
+    snapshots            of the last ones, oldest first: execution_id, snapshot_id, kind, started_s (since submission),
+                         seconds, entries, bytes, pause_us and align_us (the longest of a processor), errors
+
+Figures of rows count from the beginning of the present execution. Besides these, whatever else
+`jetfast.engine.metrics` counts for a member, added up.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,7 +1,11 @@
-"""Performs what `job_state` decides for one execution of a job: owns the thread, the clock and the links to members.
+"""Performs what the machines of one job decide: owns the thread, the clock, the timers and the links to members.
 
 All that happens is put into one queue (`register`, `receive`, `lost`, `cancel`, `fail`: any thread, never block); one
-thread takes it out, asks the machine, and performs the commands. Delivered rows and metrics bypass the machine.
+thread takes it out, asks the coordinator, and performs the commands. Delivered rows and metrics bypass the machines.
+The snapshot store has a thread of its own, so that one that hangs holds up neither rows nor a cancellation.
+
+Without threads (a simulator): do not call `start` but `begin`; then `handle_next` handles one event if there is one,
+`deadline` tells when `handle_timers` has something to do, and `run_store` calls the store when and where it likes.
 """
 
 import logging
@@ -10,35 +14,57 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import pyarrow as pa
 
 from jetfast.control import messages
-from jetfast.control.failures import Failure, rebuild
-from jetfast.control.job_state import (
-    TERMINAL,
+from jetfast.control.coordinator import Command, Coordinator, Event, JobShape, StoreAnswered, SummonMember
+from jetfast.control.execution_state import (
     CancelMember,
-    CancelRequested,
-    ClusterFailed,
-    Command,
-    EndJob,
-    Event,
-    JobState,
-    JobStatus,
+    ExecutionPhase,
     MemberFailed,
     MemberFinished,
     MemberLost,
-    MemberPhase,
     MemberPrepared,
     MemberRegistered,
     PrepareMember,
     ReleaseMember,
     StartMember,
 )
+from jetfast.control.failures import Failure, rebuild
+from jetfast.control.job_state import (
+    SETTLE_TIMEOUT_S,
+    TERMINAL,
+    AwaitDelay,
+    AwaitSettleTime,
+    CancelRequested,
+    ClusterFailed,
+    DelayOver,
+    EndJob,
+    JobStatus,
+    JobTerms,
+    SettleTimeOver,
+    StartJob,
+)
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Registered
+from jetfast.control.snapshot_history import SnapshotHistory
+from jetfast.control.snapshot_round import (
+    AwaitInterval,
+    EndMember,
+    IntervalOver,
+    MemberEndedRound,
+    MemberSaved,
+    MemberTookInput,
+    ReportRound,
+    SaveMember,
+)
+from jetfast.control.store_commands import StoreCommand, perform
 from jetfast.control.versions import running_versions, version_difference
+from jetfast.core.crash_points import reach
 from jetfast.core.guarantee import Guarantee
+from jetfast.engine.snapshot_store import SnapshotStore
+from jetfast.engine.state_writer import StateWriter, StateWriterThread
 from jetfast.errors import InvalidTransition, MemberLostError, ProtocolError, ResourcesError, TransportError
 from jetfast.types import PARTITION_COUNT
 
@@ -46,34 +72,49 @@ logger = logging.getLogger("jetfast")
 
 ENDING_WARNING_S = 10.0
 """Members that have not stopped so long after the outcome was decided are named in the log, again and again."""
+DEFAULT_SNAPSHOT_INTERVAL_S = 10.0
+
+Timer = type[IntervalOver] | type[DelayOver] | type[SettleTimeOver]
 
 
 class MemberLink(Protocol):
-    """Port: the coordinator's end of the connection to one member, for one execution."""
+    """Port: the coordinator's end of the connection to one member."""
 
     def send(self, message: CoordinatorMessage) -> None:
         """Hand over a message, in order; does not wait for an answer. TransportError: it cannot be reached."""
 
     def close(self) -> None:
-        """The execution is over: let the member go. Called once, last.
+        """The job is over, or another incarnation has taken the member's place: let it go. Called once, last.
 
         When it returns, a member that lives for this job alone has ended.
         """
 
 
 @dataclass(frozen=True)
-class ExecutionSettings:
+class JobSettings:
     """What is to be run, and how. `dag` is as `messages.Prepare.dag`."""
 
     job: str
     job_id: str
-    execution_id: int
     dag: bytes
     member_count: int
     workers: int
     guarantee: Guarantee
     memory_limit_bytes: int
     partition_count: int = PARTITION_COUNT
+    parallelism: Mapping[str, int] = field(default_factory=dict)
+    """Processors in the whole cluster, by vertex."""
+    snapshot_store: SnapshotStore | None = None
+    """Where snapshots are kept; with a guarantee there must be one."""
+    pickled_store: bytes = b""
+    """As `messages.Prepare.snapshot_store`."""
+    snapshot_interval_s: float = DEFAULT_SNAPSHOT_INTERVAL_S
+    """Between the end of a snapshot and the start of the next."""
+    max_restarts: int | None = None
+    fresh: bool = False
+    """Begin anew, whatever the store knows of a job of this name."""
+    weakened_by: tuple[str, ...] = ()
+    """Why the guarantee is not the one that was asked for, a sentence for each step."""
 
 
 @dataclass
@@ -92,28 +133,39 @@ class _Registration:
     view: MemberView
 
 
+@dataclass(frozen=True)
+class _Told:
+    """What a member says of an execution."""
+
+    execution_id: int
+    event: Event
+
+
 _execution_id_lock = threading.Lock()
 _last_execution_id = 0
 
 
-def new_execution_id() -> int:
-    """Return an id greater than any this process gave out, and than those of earlier coordinators (by the clock)."""
+def new_execution_id(last: int = 0) -> int:
+    """Return an id greater than `last`, any this process gave out, and those of earlier coordinators (by the clock)."""
     global _last_execution_id
     with _execution_id_lock:
-        _last_execution_id = max(_last_execution_id + 1, time.time_ns() // 1000)
+        _last_execution_id = max(_last_execution_id + 1, last + 1, time.time_ns() // 1000)
         return _last_execution_id
 
 
 class Runner:
-    """Runs one execution. Call `start`, then `register` for each member; `wait` returns when all has ended."""
+    """Runs one job. Call `start`, then `register` for each member; `wait` returns when all has ended."""
 
     def __init__(
         self,
-        plan: ExecutionSettings,
+        plan: JobSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
         ending_warning_s: float = ENDING_WARNING_S,
+        run_store: StateWriter | None = None,
+        new_execution_id: Callable[[int], int] = new_execution_id,
     ) -> None:
+        """`run_store` calls what works with the snapshot store, in its order; default: a thread of its own."""
         self.plan = plan
         self.members: dict[int, MemberView] = {}
         self.delivered: dict[str, list[pa.RecordBatch]] = {}
@@ -123,12 +175,32 @@ class Runner:
         self.release: Callable[[], None] = lambda: None
         """Called once at the end, after all links are closed: the cluster ends what it holds for this job, members that
         never registered included. Set before `start`."""
-        self._state = JobState(plan.member_count)
+        self.summon: Callable[[int], None] = lambda member: None
+        """Called when an execution begins, for each member that has not registered or was lost. Set before `start`."""
+        self.coordinator = Coordinator(
+            JobTerms(
+                plan.job,
+                plan.job_id,
+                keeps_record=plan.guarantee is not Guarantee.NONE,
+                fresh=plan.fresh,
+                parallelism_max=max(plan.parallelism.values(), default=0),
+                members_max=plan.member_count,
+                max_restarts=plan.max_restarts,
+            ),
+            JobShape(plan.member_count, plan.partition_count, plan.parallelism),
+            new_execution_id,
+        )
+        self.snapshots = SnapshotHistory()
+        self.timers: dict[Timer, float] = {}
+        """When which event is due, by `clock`."""
         self._clock = clock
         self._ending_warning_s = ending_warning_s
+        self._store_thread = StateWriterThread(f"jetfast-store-{plan.job}")
+        self._run_store = self._store_thread if run_store is None else run_store
+        self._round_started_s = 0.0
         self._started_s = clock()
         self._ended_s: float | None = None
-        self._queue: queue.SimpleQueue[Event | _Registration] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Event | _Registration | _Told] = queue.SimpleQueue()
         self._delivered_lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"jetfast-coordinator-{plan.job}", daemon=True)
@@ -136,7 +208,7 @@ class Runner:
     @property
     def status(self) -> JobStatus:
         """Where the job stands. FAILED and COMPLETED are shown once all links are closed too."""
-        status = self._state.status
+        status = self.coordinator.status
         if self._ended.is_set() and status not in TERMINAL:
             return JobStatus.FAILED  # the coordinator broke
         if status in TERMINAL and not self._ended.is_set():
@@ -144,39 +216,45 @@ class Runner:
         return status
 
     @property
+    def job_id(self) -> str:
+        """Tells apart jobs of one name; a job that goes on from a snapshot keeps it."""
+        begun = self.coordinator.begun
+        return self.plan.job_id if begun is None or begun.claimed is None else begun.claimed.record.job_id
+
+    @property
     def seconds(self) -> float:
         """Seconds since the runner was made, until the job ended."""
         return (self._clock() if self._ended_s is None else self._ended_s) - self._started_s
 
     def start(self) -> None:
-        """Start the coordinator's thread."""
+        """Let the job begin, on a thread of the coordinator's own."""
+        self.begin()
+        if self.plan.snapshot_store is not None:
+            self._store_thread.start()
         self._thread.start()
 
+    def begin(self) -> None:
+        """Let the job begin when the first event is handled. `start` does it."""
+        self._queue.put(StartJob())
+
     def register(self, member: int, link: MemberLink, registered: Registered) -> None:
-        """A member (its index in this execution) is there; from now on it is spoken to through `link`."""
+        """A member (its index in the job) is there; from now on it is spoken to through `link`."""
         self._queue.put(_Registration(member, MemberView(link, registered)))
 
     def receive(self, member: int, message: MemberMessage) -> None:
         """Take a message of a registered member. Those of other executions are dropped."""
-        if message.execution_id != self.plan.execution_id:
-            logger.debug("dropped %s of member %d: it belongs to another execution", type(message).__name__, member)
-        elif isinstance(message, messages.Delivered):
+        if not isinstance(message, messages.Delivered | messages.Metrics):
+            self._queue.put(_Told(message.execution_id, _event_of(member, message)))
+        elif message.execution_id != self.coordinator.execution_id:
+            return
+        elif isinstance(message, messages.Metrics):
+            if (view := self.members.get(member)) is not None:
+                view.metrics = message.values
+        else:
             with pa.ipc.open_stream(message.rows) as reader:
                 batches = list(reader)
             with self._delivered_lock:
                 self.delivered.setdefault(message.vertex, []).extend(batches)
-        elif isinstance(message, messages.Metrics):
-            if (view := self.members.get(member)) is not None:
-                view.metrics = message.values
-        elif isinstance(message, messages.Prepared):
-            self._queue.put(MemberPrepared(member))
-        elif isinstance(message, messages.Finished):
-            self._queue.put(MemberFinished(member))
-        elif isinstance(message, messages.Failed):
-            failure = Failure(message.kind, message.error, message.traceback)
-            self._queue.put(MemberFailed(member, rebuild(failure, member)))
-        else:
-            raise InvalidTransition(f"member {member} registered a second time, inside an execution")
 
     def lost(self, member: int, error: Exception) -> None:
         """A member died, or its connection broke. May be called more than once, and after the end."""
@@ -194,7 +272,7 @@ class Runner:
         """Wait until the job has ended and all links are closed; False when the time (seconds) ran out before."""
         if not self._ended.wait(timeout):
             return False
-        if threading.current_thread() is not self._thread:
+        if threading.current_thread() is not self._thread and self._thread.ident is not None:
             self._thread.join()
         return True
 
@@ -203,39 +281,68 @@ class Runner:
         with self._delivered_lock:
             return list(self.delivered.get(vertex, ()))
 
+    @property
+    def deadline(self) -> float | None:
+        """When the next timer is due, by the clock; None: there is none."""
+        return min(self.timers.values(), default=None)
+
+    def handle_timers(self) -> bool:
+        """Handle one timer that is due; False: there is none."""
+        now = self._clock()
+        for timer, due in self.timers.items():
+            if due <= now:
+                del self.timers[timer]
+                self._handle(timer())
+                return True
+        return False
+
+    def handle_next(self, timeout: float | None = 0.0) -> bool:
+        """Handle the next event, for which it may wait (seconds; None: for ever); False: there was none."""
+        try:
+            event = self._queue.get(timeout=timeout) if timeout is None or timeout > 0 else self._queue.get_nowait()
+        except queue.Empty:
+            return False
+        self._handle(event)
+        return True
+
     def _run(self) -> None:
         try:
-            self._handle_events()
+            while not self._ended.is_set():
+                if not self.handle_timers() and not self.handle_next(self._patience_s()) and self._is_ending:
+                    waiting_for = self.coordinator.execution.waiting_for
+                    logger.warning("job %s: still waiting for member(s) %s to stop", self.plan.job, waiting_for)
         except Exception as error:  # a bug, ours or the cluster's: whoever waits must not wait for ever
             logger.exception("job %s: the coordinator broke", self.plan.job)
             broken = ProtocolError(f"the coordinator broke: {type(error).__name__}: {error}")
             broken.__cause__ = error
             self._end(broken)
 
-    def _handle_events(self) -> None:
-        while not self._ended.is_set():
-            ending = self._state.status is JobStatus.COMPLETING
-            try:
-                event = self._queue.get(timeout=self._ending_warning_s if ending else None)
-            except queue.Empty:
-                logger.warning("job %s: still waiting for member(s) %s to stop", self.plan.job, self._state.waiting_for)
-                continue
-            for command in self._decide(event):
-                self._perform(command)
+    @property
+    def _is_ending(self) -> bool:
+        return self.coordinator.execution.phase is ExecutionPhase.ENDING
 
-    def _decide(self, event: "Event | _Registration") -> list[Command]:
-        try:
-            if isinstance(event, _Registration):
-                return self._admit(event)
-            if isinstance(event, MemberLost) and self._state.members[event.member] in (
-                MemberPhase.ABSENT,
-                MemberPhase.LOST,
-            ):
-                return []  # known already
-            return self._state.handle(event)
-        except InvalidTransition as error:  # a bug, ours or a member's: the job must not hang because of it
-            logger.exception("job %s: a protocol error", self.plan.job)
-            return self._state.handle(ClusterFailed(error))
+    def _patience_s(self) -> float | None:
+        """How long to wait for an event."""
+        due_s = None if self.deadline is None else max(0.0, self.deadline - self._clock())
+        if not self._is_ending:
+            return due_s
+        return self._ending_warning_s if due_s is None else min(due_s, self._ending_warning_s)
+
+    def _handle(self, event: "Event | _Registration | _Told") -> None:
+        if self._ended.is_set():
+            return
+        for command in self._decide(event):
+            self._perform(command)
+
+    def _decide(self, event: "Event | _Registration | _Told") -> list[Command]:
+        if isinstance(event, _Registration):
+            return self._admit(event)
+        if isinstance(event, _Told):
+            if event.execution_id != self.coordinator.execution_id:
+                logger.debug("dropped %s: it belongs to another execution", event.event)
+                return []
+            event = event.event
+        return self.coordinator.handle(event)
 
     def _admit(self, registration: _Registration) -> list[Command]:
         member, view = registration.member, registration.view
@@ -243,30 +350,97 @@ class Runner:
         if difference is not None:
             self.members.setdefault(member, view)  # its link is closed at the end, too
             where = f"member {member} on {view.registered.host}"
-            return self._state.handle(ClusterFailed(ResourcesError(f"{where} cannot take part: {difference}")))
-        commands = self._state.handle(MemberRegistered(member))
+            return self.coordinator.handle(ClusterFailed(ResourcesError(f"{where} cannot take part: {difference}")))
+        earlier = self.members.get(member)
         self.members[member] = view
-        return commands
+        if earlier is not None and member not in self.coordinator.members:
+            self._close(member, earlier)
+        return self.coordinator.handle(MemberRegistered(member))
 
     def _perform(self, command: Command) -> None:
-        if isinstance(command, EndJob):
-            self._end(command.error)
-        elif isinstance(command, PrepareMember):
-            self._send(command.member, self._prepare_message(command.member))
-        elif isinstance(command, StartMember):
-            self._send(command.member, messages.Start(execution_id=self.plan.execution_id))
-        elif isinstance(command, CancelMember):
-            self._send(command.member, messages.Cancel(execution_id=self.plan.execution_id))
-        else:
-            assert isinstance(command, ReleaseMember)
-            self._send(command.member, messages.Release(execution_id=self.plan.execution_id))
+        _PERFORM[type(command)](self, command)
+
+    def _perform_store(self, command: StoreCommand) -> None:
+        store = self.plan.snapshot_store
+        assert store is not None
+
+        def work() -> None:
+            answer = perform(store, self.plan.job, command)
+            if answer is not None:
+                self._queue.put(StoreAnswered(command, answer))
+
+        self._run_store(work)
+
+    def _summon(self, command: SummonMember) -> None:
+        self.summon(command.member)
+
+    def _prepare(self, command: PrepareMember) -> None:
+        self.members[command.member].metrics = {}  # figures count from the beginning of an execution
+        self._send(command.member, self._prepare_message(command.member))
+
+    def _start_member(self, command: StartMember) -> None:
+        self._send(command.member, messages.Start(execution_id=self.coordinator.execution_id))
+
+    def _cancel_member(self, command: CancelMember) -> None:
+        self._send(command.member, messages.Cancel(execution_id=self.coordinator.execution_id))
+
+    def _release_member(self, command: ReleaseMember) -> None:
+        self._send(command.member, messages.Release(execution_id=self.coordinator.execution_id))
+
+    def _save_member(self, command: SaveMember) -> None:
+        if command.member == 0:
+            self._round_started_s = self.seconds
+        self._send(
+            command.member,
+            messages.StartSnapshot(
+                execution_id=self.coordinator.execution_id, snapshot_id=command.snapshot_id, kind=command.kind
+            ),
+        )
+
+    def _end_round(self, command: EndMember) -> None:
+        reach("before_phase2")
+        self._send(
+            command.member,
+            messages.EndSnapshot(
+                execution_id=self.coordinator.execution_id,
+                snapshot_id=command.snapshot_id,
+                success=command.success,
+            ),
+        )
+
+    def _report_round(self, command: ReportRound) -> None:
+        self.snapshots.add(self.coordinator.execution_id, command, self._round_started_s, self.seconds)
+        if command.errors:
+            errors = "; ".join(command.errors)
+            logger.warning("job %s: snapshot %d failed: %s", self.plan.job, command.snapshot_id, errors)
+
+    @property
+    def round_started_s(self) -> float:
+        """When the present round began, or the last one; as `seconds`."""
+        return self._round_started_s
+
+    def _await_interval(self, command: AwaitInterval) -> None:
+        self.timers[IntervalOver] = self._clock() + self.plan.snapshot_interval_s
+
+    def _await_delay(self, command: AwaitDelay) -> None:
+        logger.warning("job %s: begins again in %.0f s: %s", self.plan.job, command.seconds, command.error)
+        self.timers[DelayOver] = self._clock() + command.seconds
+
+    def _await_settle_time(self, command: AwaitSettleTime) -> None:
+        self.timers[SettleTimeOver] = self._clock() + SETTLE_TIMEOUT_S
+
+    def _end_job(self, command: EndJob) -> None:
+        self._end(command.error)
 
     def _prepare_message(self, member: int) -> messages.Prepare:
         plan = self.plan
+        begun = self.coordinator.begun
+        assert begun is not None
+        record = None if begun.claimed is None else begun.claimed.record
         return messages.Prepare(
-            execution_id=plan.execution_id,
+            execution_id=begun.execution_id,
             job=plan.job,
-            job_id=plan.job_id,
+            job_id=self.job_id,
             member=member,
             member_count=plan.member_count,
             workers=plan.workers,
@@ -275,6 +449,10 @@ class Runner:
             guarantee=plan.guarantee,
             memory_limit_bytes=plan.memory_limit_bytes,
             partition_count=plan.partition_count,
+            snapshot_store=plan.pickled_store,
+            restore=None if record is None else record.snapshot,
+            parallelism_max=0 if record is None else record.parallelism_max,
+            settle_only=begun.settle_only,
         )
 
     def _send(self, member: int, message: CoordinatorMessage) -> None:
@@ -285,16 +463,62 @@ class Runner:
             lost.__cause__ = error
             self._queue.put(MemberLost(member, lost))
 
+    def _close(self, member: int, view: MemberView) -> None:
+        try:
+            view.link.close()
+        except Exception:
+            logger.exception("job %s: closing the link to member %d failed", self.plan.job, member)
+
     def _end(self, error: Exception | None) -> None:
+        self.timers.clear()
         for member, view in self.members.items():
-            try:
-                view.link.close()
-            except Exception:
-                logger.exception("job %s: closing the link to member %d failed", self.plan.job, member)
+            self._close(member, view)
         try:
             self.release()
         except Exception:
             logger.exception("job %s: its cluster could not release all that it held", self.plan.job)
+        self._store_thread.stop(finish=True)
         self.error = error
         self._ended_s = self._clock()
         self._ended.set()
+
+
+def _event_of(member: int, message: MemberMessage) -> Event:
+    """Return what a message means to the machines."""
+    if isinstance(message, messages.Prepared):
+        return MemberPrepared(member)
+    if isinstance(message, messages.Finished):
+        return MemberFinished(member)
+    if isinstance(message, messages.Failed):
+        return MemberFailed(member, rebuild(Failure(message.kind, message.error, message.traceback), member))
+    if isinstance(message, messages.InputTaken):
+        return MemberTookInput(member)
+    if isinstance(message, messages.SnapshotSaved):
+        return MemberSaved(
+            member,
+            message.snapshot_id,
+            message.vertices,
+            tuple(message.errors),
+            pause_us=message.pause_us,
+            align_us=message.align_us,
+        )
+    if isinstance(message, messages.SnapshotEnded):
+        return MemberEndedRound(member, message.snapshot_id)
+    raise InvalidTransition(f"member {member} registered a second time, inside an execution")
+
+
+_PERFORM: dict[type, Callable[[Runner, Any], None]] = {  # Any: the command class of its key
+    SummonMember: Runner._summon,
+    PrepareMember: Runner._prepare,
+    StartMember: Runner._start_member,
+    CancelMember: Runner._cancel_member,
+    ReleaseMember: Runner._release_member,
+    SaveMember: Runner._save_member,
+    EndMember: Runner._end_round,
+    ReportRound: Runner._report_round,
+    AwaitInterval: Runner._await_interval,
+    AwaitDelay: Runner._await_delay,
+    AwaitSettleTime: Runner._await_settle_time,
+    EndJob: Runner._end_job,
+    **{command: Runner._perform_store for command in get_args(StoreCommand)},
+}

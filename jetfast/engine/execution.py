@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import Item
 from jetfast.core.processor import Processor, ProcessorContext
-from jetfast.core.routing import RoutingKind, local_partition_owners, partition_owners
+from jetfast.core.routing import RoutingKind
+from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.execution_listener import ExecutionListener
 from jetfast.engine.execution_plan import (
     EdgePlan,
@@ -38,9 +38,15 @@ from jetfast.engine.outbound_edge import (
     Target,
 )
 from jetfast.engine.processor_tasklet import ProcessorTasklet
+from jetfast.engine.restored_state import RestoredState
 from jetfast.engine.retaining_inbound import RetainingInbound, retaining_vertices
+from jetfast.engine.settling_tasklet import SettlingTasklet
+from jetfast.engine.snapshot_context import SnapshotContext
+from jetfast.engine.snapshot_store import SnapshotArea, SnapshotStore
+from jetfast.engine.snapshot_tasklet import SnapshotTasklet
+from jetfast.engine.state_writer import StateWriter, StateWriterThread
 from jetfast.engine.transport import ChannelId, ReceivingEnd, SendingEnd, Transport
-from jetfast.engine.worker import Assignment, Worker
+from jetfast.engine.worker import Abandoned, Assignment, Worker
 from jetfast.errors import JobCancelledError, ProtocolError, ResourcesError
 from jetfast.kernels.partitioning import Splitter
 from jetfast.kernels.queues import MemoryBudget, SpscQueue
@@ -57,6 +63,9 @@ class Execution:
 
         open -> start -> (runs) -> listener.finished -> join          or, at any time: cancel -> join
 
+    With a guarantee it takes part in snapshot rounds while it runs (`start_snapshot`, `end_snapshot`; the listener is
+    told how they go), and ends when phase 2 of a TERMINAL or FINAL snapshot that has succeeded is over.
+
     `open` on every member comes before `start` on any: a receiver must be there before somebody sends. Every
     processor that was made is closed exactly once, whatever happens. The transport stays open: whoever made it closes
     it, once all members have finished.
@@ -64,7 +73,7 @@ class Execution:
     Parameters
     ----------
     dag : what to run; every member gets the same
-    job, execution_id : names for processors, threads and messages
+    job, job_id, execution_id : names for processors, threads and messages
     member, member_count : this member, of how many
     workers : threads for the cooperative processors, at least 1; others have a thread each
     transport : connects this member with its peers; may be None for a single member
@@ -73,6 +82,10 @@ class Execution:
         number of batches is bounded
     deliver : takes rows for the process that submitted the job (`ProcessorContext.deliver`)
     partition_count : number of key partitions
+    snapshot_store : where state goes; needed if and only if there is a guarantee
+    restore : the snapshot to start from; None: from the beginning
+    settle_only : only restore, which settles transactions, and end: nothing is read
+    state_writer : runs the encoding and storing of state, what `start` starts and the end stops; None: a thread
     parallelism_max : the largest number of processors that a vertex of this job ever had (ProcessorContext)
     check_times : check on every output that no step makes a row late; None: if JETFAST_DEBUG=1 is set
     """
@@ -82,6 +95,7 @@ class Execution:
         dag: Dag,
         *,
         job: str,
+        job_id: str = "",
         execution_id: int,
         member: int = 0,
         member_count: int = 1,
@@ -92,11 +106,16 @@ class Execution:
         memory_limit: int | None = None,
         deliver: Callable[[str, pa.RecordBatch], None] | None = None,
         partition_count: int = PARTITION_COUNT,
+        snapshot_store: SnapshotStore | None = None,
+        restore: SnapshotArea | None = None,
+        settle_only: bool = False,
+        state_writer: StateWriter | None = None,
         parallelism_max: int = 0,
         check_times: bool | None = None,
     ) -> None:
         self.dag = dag
         self.job = job
+        self.job_id = job_id
         self.execution_id = execution_id
         self.member = member
         self.member_count = member_count
@@ -110,6 +129,17 @@ class Execution:
         """Capacity of channels between members, by edge."""
         self.deliver = deliver
         self.partition_count = partition_count
+        if (snapshot_store is None) != (guarantee is Guarantee.NONE):
+            raise ProtocolError(f"job {job!r}: the guarantee {guarantee.value!r} and a snapshot store need each other")
+        self.snapshot_store = snapshot_store
+        self.restore = restore
+        self.settle_only = settle_only
+        self.writer_thread: StateWriterThread | None = None
+        if snapshot_store is not None and state_writer is None:
+            state_writer = self.writer_thread = StateWriterThread(f"jetfast-{job}-{member}-snapshots")
+        self.state_writer = state_writer
+        self.snapshots: SnapshotContext | None = None
+        """None without a guarantee."""
         self.parallelism_max = parallelism_max
         self.check_times = is_debug() if check_times is None else check_times
         self.retaining: set[str] = set()
@@ -123,7 +153,8 @@ class Execution:
         """Why the execution ends early; None while it runs and after a regular end."""
         self.listener: ExecutionListener | None = None
         self.state = "new"  # new -> open -> running -> finished
-        self.running_workers = 0
+        self.runners = 0
+        """Threads that have not ended."""
         self.lock = threading.Lock()
 
     def open(self) -> None:
@@ -139,6 +170,7 @@ class Execution:
             self.retaining = retaining_vertices(plan)
         processors: dict[tuple[str, int], Processor] = {}
         try:
+            restored = self._open_snapshots(plan)
             for name, vertex in plan.vertices.items():
                 for index in vertex.indices_on(self.member):
                     processors[name, index] = vertex.vertex.supplier()
@@ -151,7 +183,7 @@ class Execution:
                 if inbound is not None and isinstance(outbox, CheckingOutbox):
                     columns = {edge.edge.ordinal: edge.edge.time_column for edge in plan.inbound(name)}
                     watch_late_rows(processor, inbound, outbox, known(columns))
-                self.tasklets.append(ProcessorTasklet(processor, context, inbound, outbox))
+                self.tasklets.append(self._tasklet(processor, context, inbound, outbox, restored))
         except BaseException as error:
             self.state = "finished"
             for processor in processors.values():
@@ -167,26 +199,46 @@ class Execution:
         `listener.finished` is called once, from the thread that ends last, when every processor has been closed: with
         None if all came to their end, else with the first error (JobCancelledError after `cancel`).
         """
+        self.begin(listener, len(self.workers))
+        threads: list[Worker | StateWriterThread] = list(self.workers)
+        if self.writer_thread is not None:
+            threads.insert(0, self.writer_thread)
+        for place in threads:
+            try:
+                place.thread.start()
+            except RuntimeError as error:
+                refused = ResourcesError(
+                    f"job {self.job!r} needs {len(threads)} threads on member {self.member}, "
+                    f"but the system refused to start another one: {error}"
+                )
+                refused.__cause__ = error
+                self.fail(refused)
+                if isinstance(place, Worker):
+                    place.run()  # finds that it must stop, and closes its processors
+        self._end_if_nothing_runs()
+
+    def begin(self, listener: ExecutionListener, runners: int) -> None:
+        """The first part of `start`: it runs, on so many threads, each of which calls `runner_ended` at its end.
+
+        For `jetfast.engine.stepping`, which runs the tasklets on its own.
+        """
         with self.lock:
             if self.state != "open":
                 raise ProtocolError(f"execution of job {self.job!r} cannot be started: it is {self.state}")
             self.state = "running"
             self.listener = listener
-            self.running_workers = len(self.workers)
-        if not self.workers:  # this member has no processor
-            self.state = "finished"
-            listener.finished(None)
-        for worker in self.workers:
-            try:
-                worker.thread.start()
-            except RuntimeError as error:
-                refused = ResourcesError(
-                    f"job {self.job!r} needs {len(self.workers)} threads on member {self.member}, "
-                    f"but the system refused to start another one: {error}"
-                )
-                refused.__cause__ = error
-                self._stop(refused)
-                worker.run()  # finds that it must stop, and closes its processors
+            self.runners = runners
+        if self.snapshots is not None and not self.settle_only:
+            self.snapshots.begin(listener)
+
+    def start_snapshot(self, snapshot_id: int, kind: SnapshotKind = SnapshotKind.REGULAR) -> None:
+        """Phase 1 of a round: sources send barriers. Any thread; returns at once."""
+        self._snapshots().start(snapshot_id, kind)
+
+    def end_snapshot(self, snapshot_id: int, success: bool) -> None:
+        """Phase 2 of a round. Any thread; returns at once."""
+        self._snapshots().end(snapshot_id, success)
+        self._end_if_nothing_runs()
 
     def cancel(self, error: BaseException | None = None) -> None:
         """Stop early, with `error` or JobCancelledError. Returns at once; `join` waits. Harmless when all has ended."""
@@ -200,36 +252,113 @@ class Execution:
             for tasklet in self.tasklets:
                 tasklet.close(reason)
         elif state == "running":
-            self._stop(reason)
+            self.fail(reason)
+
+    def abandon(self) -> None:
+        """Stop as if the process had died: threads end after the call that they are in, and no processor is closed.
+
+        For tests of crashes. Returns at once; `join` waits.
+        """
+        with self.lock:
+            self.error = Abandoned()
+            if self.state in ("new", "open"):
+                self.state = "finished"
+        self._wake()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until all threads but the calling one are gone, at most `timeout` seconds; True if they are."""
+        """Wait until all threads but the calling one are gone, at most `timeout` seconds; True if they are.
+
+        After an error the one that stores state is not waited for: a store that hangs keeps it, and what it may still
+        write lies where nobody looks.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
-        for worker in self.workers:
-            thread = worker.thread
-            if thread.ident is not None and thread is not threading.current_thread():
+        threads = [worker.thread for worker in self.workers]
+        if self.writer_thread is not None and self.error is None:
+            threads.append(self.writer_thread.thread)
+        others = [thread for thread in threads if thread is not threading.current_thread()]
+        for thread in others:
+            if thread.ident is not None:
                 thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        return not any(w.thread.is_alive() for w in self.workers if w.thread is not threading.current_thread())
+        return not any(thread.is_alive() for thread in others)
 
     def metrics(self) -> dict[str, Any]:
         """What happened so far, see `jetfast.engine.metrics`. Any thread, at any time."""
         return execution_metrics(self)
 
-    def _stop(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Stop with an error, or with the one that came before it. Returns at once; any thread."""
         with self.lock:
             if self.error is None:
                 self.error = error
+        self._wake()
+        self._end_if_nothing_runs()
+
+    def _wake(self) -> None:
         for worker in self.workers:
             worker.parker.unpark()
 
-    def _worker_ended(self) -> None:
+    def runner_ended(self) -> None:
+        """A worker has closed its tasklets."""
         with self.lock:
-            self.running_workers -= 1
-            last = self.running_workers == 0
-            if last:
-                self.state = "finished"
-        if last and self.listener is not None:
-            self.listener.finished(self.error)
+            self.runners -= 1
+        self._end_if_nothing_runs()
+
+    def _end_if_nothing_runs(self) -> None:
+        """Tell the listener of the end, once. A member without processors ends when the others may."""
+        snapshots = self.snapshots
+        with self.lock:
+            if self.state != "running" or self.runners > 0:
+                return
+            if self.error is None and snapshots is not None and not self.tasklets:
+                ending = snapshots.ending
+                if not self.settle_only and (ending is None or not ending.ends_execution):
+                    return
+            self.state = "finished"
+        if self.writer_thread is not None:
+            self.writer_thread.stop()
+        assert self.listener is not None
+        self.listener.finished(self.error)
+
+    def _snapshots(self) -> SnapshotContext:
+        if self.snapshots is None:
+            raise ProtocolError(f"job {self.job!r} takes no snapshots: it has no guarantee")
+        return self.snapshots
+
+    def _open_snapshots(self, plan: ExecutionPlan) -> RestoredState | None:
+        """Make what tasklets share for snapshots; return the snapshot to start from, if there is one."""
+        store, writer = self.snapshot_store, self.state_writer
+        if store is None or writer is None:
+            return None
+        counts = {name: len(vertex.indices_on(self.member)) for name, vertex in plan.vertices.items()}
+        read_first = plan.vertices_read_first()
+        self.snapshots = SnapshotContext(
+            store=store,
+            job=self.job,
+            execution_id=self.execution_id,
+            partition_count=self.partition_count,
+            tasklet_count=sum(counts.values()),
+            read_first=read_first,
+            read_first_count=sum(counts[name] for name in read_first),
+            writer=writer,
+        )
+        self.snapshots.wake = self._wake
+        if self.restore is None:
+            return None
+        owners = {name: plan.state_owners(name, self.partition_count) for name in plan.vertices}
+        return RestoredState(store, self.job, self.restore, self.partition_count, owners)
+
+    def _tasklet(
+        self,
+        processor: Processor,
+        context: ProcessorContext,
+        inbound: Inbound | None,
+        outbox: Outbox,
+        restored: RestoredState | None,
+    ) -> ProcessorTasklet:
+        if self.snapshots is None:
+            return ProcessorTasklet(processor, context, inbound, outbox)
+        kind = SettlingTasklet if self.settle_only else SnapshotTasklet
+        return kind(processor, context, inbound, outbox, self.snapshots, restored)
 
     def _context(self, plan: ExecutionPlan, vertex: VertexPlan, index: int) -> ProcessorContext:
         return ProcessorContext(
@@ -243,24 +372,18 @@ class Execution:
             guarantee=self.guarantee,
             parallelism_max=self.parallelism_max,
             job=self.job,
+            job_id=self.job_id,
             execution_id=self.execution_id,
             now_us=self.now_us,
             connected_ports=frozenset(edge.edge.source_port for edge in plan.outbound(vertex.vertex.name)),
             deliver=self.deliver,
         )
 
-    def _owners(self, edge: EdgePlan) -> npt.NDArray[np.int32]:
-        """By partition, the processor that a partitioned edge leads to: its place among those the edge reaches."""
-        destination = edge.destination
-        if edge.crosses_members:
-            return partition_owners(self.partition_count, destination.member_count, destination.local_parallelism)
-        return local_partition_owners(self.partition_count, destination.local_parallelism)
-
     def _partitions(self, plan: ExecutionPlan, vertex: VertexPlan, index: int) -> tuple[int, ...] | None:
         for edge in plan.inbound(vertex.vertex.name):
             if edge.edge.routing.kind is RoutingKind.PARTITIONED:
                 place = index if edge.crosses_members else index - vertex.indices_on(self.member).start
-                return tuple(np.flatnonzero(self._owners(edge) == place).tolist())
+                return tuple(np.flatnonzero(edge.partition_owners(self.partition_count) == place).tolist())
         return None
 
     def _inbound(self, plan: ExecutionPlan, name: str, index: int) -> Inbound | None:
@@ -284,8 +407,8 @@ class Execution:
             return None
         retention_us = self.dag.max_watermark_retention_us
         if retention_us is not None and name in self.retaining:
-            return RetainingInbound(f"{name}-{index}", edges, self.now_us, retention_us)
-        return Inbound(f"{name}-{index}", edges, self.now_us)
+            return RetainingInbound(f"{name}-{index}", edges, self.now_us, retention_us, self.guarantee)
+        return Inbound(f"{name}-{index}", edges, self.now_us, self.guarantee)
 
     def _outbox(self, plan: ExecutionPlan, name: str, index: int) -> Outbox:
         edges = []
@@ -319,7 +442,7 @@ class Execution:
         if kind is RoutingKind.ALL_TO_ONE:
             return SingleTargetEdge(targets, measured, 0)
         if kind is RoutingKind.PARTITIONED:
-            owners = self._owners(plan)
+            owners = plan.partition_owners(self.partition_count)
             if len(targets) == 1 or not routing.keys:  # no keys: one global partition, 0
                 return SingleTargetEdge(targets, measured, 0 if len(targets) == 1 else int(owners[0]))
             splitter = Splitter(plan.edge.schema, routing.keys, owners, len(targets))
@@ -365,9 +488,9 @@ class Execution:
                 worker = Worker(
                     f"jetfast-{self.job}-{self.member}-{name}",
                     [assignments[tasklet.name] for tasklet in share],
-                    on_error=self._stop,
+                    on_error=self.fail,
                     stop_reason=lambda: self.error,
-                    on_end=self._worker_ended,
+                    on_end=self.runner_ended,
                 )
                 self.workers.append(worker)
                 worker_of.update((tasklet.name, worker) for tasklet in share)

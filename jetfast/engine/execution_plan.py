@@ -7,10 +7,12 @@ numbered over the whole cluster, in [0, total); those of member m are m * local 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.core.dag import Dag, Edge, Vertex
-from jetfast.core.routing import RoutingKind
+from jetfast.core.routing import RoutingKind, local_partition_owners, partition_owners
 from jetfast.errors import JobDefinitionError
 from jetfast.types import BATCH_ROWS_MAX
 
@@ -56,6 +58,13 @@ class EdgePlan:
         members = max(self.source.member_count, self.destination.member_count)
         return members > 1 and self.edge.distributed and self.edge.routing.kind is not RoutingKind.ISOLATED
 
+    def partition_owners(self, partition_count: int) -> npt.NDArray[np.int32]:
+        """By partition, the processor that a partitioned edge leads to: its place among those the edge reaches."""
+        destination = self.destination
+        if self.crosses_members:
+            return partition_owners(partition_count, destination.member_count, destination.local_parallelism)
+        return local_partition_owners(partition_count, destination.local_parallelism)
+
     def remote_channel_count(self, member: int) -> int:
         """Channels that lead into a member from others."""
         if not self.crosses_members:
@@ -100,6 +109,34 @@ class ExecutionPlan:
     def outbound(self, vertex: str) -> list[EdgePlan]:
         """Edges out of a vertex, by port, then in the order they were added."""
         return sorted((e for e in self.edges if e.edge.source == vertex), key=lambda e: e.edge.source_port)
+
+    def vertices_read_first(self) -> set[str]:
+        """The vertices that lead, directly or not, into an edge that must be done before another one is read."""
+        first: set[str] = set()
+        for plan in self.edges:
+            others = self.inbound(plan.edge.destination)
+            if any(other.edge.priority > plan.edge.priority for other in others):
+                first.add(plan.edge.source)
+        for name in reversed(self.vertices):  # those downstream of a vertex come before it
+            if any(plan.edge.destination in first for plan in self.outbound(name)):
+                first.add(name)
+        return first
+
+    def state_owners(self, vertex: str, partition_count: int) -> npt.NDArray[np.int32]:
+        """The processor, by its index in the cluster, that each partition's state is given to when it is restored.
+
+        That is the processor that gets the partition's rows. If each member has one, or none does, each partition still
+        goes to exactly one processor: state must not be doubled.
+        """
+        plan = self.vertices[vertex]
+        partition = np.arange(partition_count, dtype=np.int32)
+        for edge in self.inbound(vertex):
+            if edge.edge.routing.kind is RoutingKind.PARTITIONED:
+                if edge.crosses_members or plan.member_count == 1:
+                    return edge.partition_owners(partition_count)
+                owners = partition % plan.member_count * plan.local_parallelism + edge.partition_owners(partition_count)
+                return owners.astype(np.int32)
+        return partition % np.int32(plan.total)
 
 
 def make_execution_plan(dag: Dag, member_count: int, workers: int) -> ExecutionPlan:

@@ -4,24 +4,33 @@ Queues are numbered over all edges of the processor. One drain takes items of on
 that leaves it. Watermarks are coalesced twice: over the queues of an edge, then over the edges. Of the edges only
 those of the lowest priority number that is not done yet are read.
 
+With a guarantee snapshot barriers are aligned over all queues (SEMANTICS 3). Exactly once, a queue that has given its
+barrier is held: nothing more is read from it, its watermarks included, before `release`. At least once, reading goes
+on, and only a terminal barrier holds queues. Held queues are not among those that `poll` looks at, so that barriers
+cost nothing on the way of rows.
+
 What `poll` returns, in the order in which the processor must see it:
 
     Batch                rows; `ordinal` says from which edge
     Watermark            coalesced over all inputs
     IDLE, ACTIVE         all inputs have turned idle; one woke
+    Barrier              it has come on every queue that is not done; call `release` before the next `poll`. It comes
+                         after all that the ends of queues give, but ahead of DONE
     EdgeDone(ordinal)    the edge is exhausted; comes before a watermark that its end sets free, because what the
-    processor
-                         still holds of that edge must not become late
+                         processor still holds of that edge must not become late
     DONE                 all edges are exhausted; nothing follows
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from jetfast.core.batch import Batch
-from jetfast.core.items import ACTIVE, DONE, IDLE, Watermark
+from jetfast.core.guarantee import Guarantee
+from jetfast.core.items import ACTIVE, DONE, IDLE, Barrier, Watermark
 from jetfast.errors import ProtocolError
+from jetfast.kernels.barriers import BarrierAligner
 from jetfast.kernels.watermarks import WatermarkCoalescer
 from jetfast.types import Signal
 
@@ -35,7 +44,7 @@ class EdgeDone(NamedTuple):
     ordinal: int
 
 
-Event = Batch | Watermark | Signal | EdgeDone
+Event = Batch | Watermark | Barrier | Signal | EdgeDone
 
 
 class InboundQueue:
@@ -84,13 +93,19 @@ class Inbound:
     vertex : name of the step, for messages
     edges : one or more, by ordinal; an edge may have no queue (its upstream runs on other members only)
     now_us : wall clock, microseconds since 1970
+    guarantee : NONE: there are no barriers
     """
 
     __slots__ = (
+        "align_us",
+        "aligner",
+        "barrier",
         "coalescer",
         "cursor",
         "edges",
         "events",
+        "first_barrier_us",
+        "held",
         "leap",
         "live_edges",
         "now_us",
@@ -103,7 +118,13 @@ class Inbound:
         "waiting_groups",
     )
 
-    def __init__(self, vertex: str, edges: Sequence[InboundEdge], now_us: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        vertex: str,
+        edges: Sequence[InboundEdge],
+        now_us: Callable[[], int] = lambda: 0,
+        guarantee: Guarantee = Guarantee.NONE,
+    ) -> None:
         self.vertex = vertex
         self.now_us = now_us
         self.leap: tuple[int, int, int, bool] | None = None
@@ -117,6 +138,16 @@ class Inbound:
         self.queues = [queue for edge in edges for queue in edge.queues]
         for number, queue in enumerate(self.queues):
             queue.number = number
+        self.aligner: BarrierAligner | None = None
+        if guarantee is not Guarantee.NONE and self.queues:
+            self.aligner = BarrierAligner(len(self.queues), guarantee is Guarantee.EXACTLY_ONCE)
+        self.held: list[InboundQueue] = []
+        """Queues that have given their barrier and are not read before `release`."""
+        self.barrier: Barrier | None = None
+        """The barrier that is being aligned, or the last one."""
+        self.first_barrier_us = 0
+        self.align_us = 0
+        """How long the last alignment took."""
         self.coalescer = WatermarkCoalescer(len(edges))
         self.single_edge = len(edges) == 1
         self.live_edges = len(edges)
@@ -245,6 +276,8 @@ class Inbound:
             elif item is ACTIVE:
                 queue.idle = False
                 self.forward(edge, coalescer.observe_active(queue.index_in_edge))
+            elif type(item) is Barrier:
+                self.take_barrier(queue, item)
             else:
                 raise ValueError(f"expected rows or a control item, got {type(item).__name__}")
         except ValueError as error:
@@ -281,6 +314,48 @@ class Inbound:
         for item in forwarded:
             self.events.append(Watermark(item) if type(item) is int else item)
 
+    def take_barrier(self, queue: InboundQueue, barrier: Barrier) -> None:
+        """A queue has given its barrier: perhaps the last one that was waited for."""
+        aligner = self.aligner
+        if aligner is None:
+            raise ValueError(f"barrier {barrier.snapshot_id}, but the job has no guarantee")
+        if self.waiting_groups:
+            raise ValueError(
+                f"barrier {barrier.snapshot_id} on an edge that must be done before others are read: "
+                "a snapshot begins when such edges are done"
+            )
+        if aligner.aligning is None:
+            self.first_barrier_us = self.now_us()
+        aligned = aligner.observe_barrier(queue.number, barrier.snapshot_id, barrier.terminal)
+        self.barrier = barrier
+        if aligner.is_blocked(queue.number):
+            self.held.append(queue)
+            self.readable = [other for other in self.readable if other is not queue]
+        if aligned:
+            self.finish_alignment()
+
+    def finish_alignment(self) -> None:
+        """The barrier has come on every queue that is not done: hand it on, ahead of the end of all input."""
+        self.align_us = max(0, self.now_us() - self.first_barrier_us)
+        ended = bool(self.events) and self.events[-1] is DONE
+        self.events.insert(len(self.events) - ended, self.barrier)
+
+    def release(self) -> None:
+        """The barrier that `poll` returned has left the processor: read again; after a terminal one, nothing."""
+        assert self.aligner is not None
+        assert self.barrier is not None
+        self.aligner.release()
+        if self.held and not self.barrier.terminal:
+            self.readable = sorted([*self.readable, *self.held], key=attrgetter("number"))
+            self.held.clear()
+
+    def missing_barriers(self) -> list[str]:
+        """The upstream processors whose barrier is waited for; none if there is no alignment. Any thread."""
+        aligner = self.aligner
+        if aligner is None:
+            return []
+        return [queue.upstream for queue in self.queues if aligner.is_missing(queue.number)]
+
     def take_done(self, queue: InboundQueue) -> None:
         """A queue has ended; perhaps its edge with it, and all input."""
         edge = queue.edge
@@ -292,6 +367,8 @@ class Inbound:
         self.forward(edge, forwarded)
         if edge.live_count == 0:
             self.finish_edge(edge)
+        if self.aligner is not None and self.aligner.observe_done(queue.number):
+            self.finish_alignment()
 
     def finish_edge(self, edge: InboundEdge) -> None:
         """An edge has ended: it holds no watermark back any more, and edges of lower priority may be read."""

@@ -2,7 +2,7 @@
 
     {"job": str, "execution_id": int, "member": int,
      "vertices": {name: {
-         "processors": int, "finished": int,      of this member; how many have ended
+         "processors": int, "finished": int,      of this member; how many have ended (and may stay for snapshots)
          "rows_in", "rows_out", "batches_in", "batches_out": int,
          "busy_us": int,                          time in which its processors did something, waits for the GIL included
          "queued_items": int, "queue_capacity": int,   in the queues of this member that lead into the vertex
@@ -69,7 +69,11 @@ def event_time_metrics(execution: "Execution") -> dict[str, Any]:
     steps: list[dict[str, Any]] = []
     for tasklet in execution.tasklets:
         context = tasklet.context
-        where = {"vertex": context.vertex, "processor": context.index, "finished": tasklet.finished}
+        where = {
+            "vertex": context.vertex,
+            "processor": context.index,
+            "finished": tasklet.ended,
+        }
         if tasklet.inbound is None:
             described = tasklet.describe_event_time()
             if described is not None:
@@ -101,14 +105,14 @@ def vertex_metrics(tasklets: list["ProcessorTasklet"]) -> dict[str, Any]:
     """Sum up the processors of one vertex on one member."""
     counters: dict[str, int] = {}
     for tasklet in tasklets:
-        for name, count in tasklet.context.counters.copy().items():
+        for name, count in tasklet.counters.items():
             counters[name] = counters.get(name, 0) + count
-    live = [tasklet for tasklet in tasklets if not tasklet.finished] or tasklets
+    live = [tasklet for tasklet in tasklets if not tasklet.ended] or tasklets
     watermarks = [tasklet.watermark_us for tasklet in live]
     reached = [watermark for watermark in watermarks if watermark is not None]
     return {
         "processors": len(tasklets),
-        "finished": sum(tasklet.finished for tasklet in tasklets),
+        "finished": sum(tasklet.ended for tasklet in tasklets),
         "rows_in": sum(tasklet.rows_in for tasklet in tasklets),
         "rows_out": sum(tasklet.rows_out for tasklet in tasklets),
         "batches_in": sum(tasklet.batches_in for tasklet in tasklets),

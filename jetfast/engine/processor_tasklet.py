@@ -171,9 +171,14 @@ class ProcessorTasklet:
             return False
         if self.follow is not None and not self.send_follow():
             return False
-        self.finished = self.done_sent
         self.busy = False
+        if self.done_sent:
+            self.take_end()
         return True
+
+    def take_end(self) -> None:
+        """D has left."""
+        self.finished = True
 
     def pull(self) -> bool:
         """Pull and send the pending output until it ends; False when there is no room, or others shall have their turn.
@@ -372,6 +377,21 @@ class ProcessorTasklet:
         yield from output or ()
         if self.emitted:
             self.follow = IDLE
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What the processor has counted so far, such as "late_rows". Any thread."""
+        return self.context.counters.copy()
+
+    @property
+    def ended(self) -> bool:
+        """Has it nothing more to do with rows? It may stay for snapshots."""
+        return self.done_sent or self.finished
+
+    @property
+    def waits_for_outside(self) -> bool:
+        """As `Tasklet.waits_for_outside`."""
+        return False
 
     def describe_event_time(self) -> dict[str, Any] | None:
         """What a source tells of its event time, even when it has been closed. Any thread."""

@@ -7,6 +7,7 @@ coalesces; applied again at each further one, the times would add up.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import Watermark
 from jetfast.core.watermark_policies import SAMPLES_PER_DELAY, TopHistory
 from jetfast.engine.execution_plan import ExecutionPlan
@@ -23,8 +24,15 @@ class RetainingInbound(Inbound):
 
     __slots__ = ("forced", "history")
 
-    def __init__(self, vertex: str, edges: Sequence[InboundEdge], now_us: Callable[[], int], retention_us: int) -> None:
-        super().__init__(vertex, edges, now_us)
+    def __init__(
+        self,
+        vertex: str,
+        edges: Sequence[InboundEdge],
+        now_us: Callable[[], int],
+        retention_us: int,
+        guarantee: Guarantee = Guarantee.NONE,
+    ) -> None:
+        super().__init__(vertex, edges, now_us, guarantee)
         self.history = TopHistory(retention_us, SAMPLES_PER_DELAY)
         self.forced = MIN_TIME
 

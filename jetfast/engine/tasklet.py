@@ -17,6 +17,10 @@ class Tasklet(Protocol):
     finished: bool
     """Nothing is left to do: `call` is not called any more."""
 
+    @property
+    def waits_for_outside(self) -> bool:
+        """Does it wait for something that nobody will tell of, so that it should be called often?"""
+
     def open(self) -> None:
         """Called before the first `call`."""
 

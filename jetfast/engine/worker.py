@@ -20,6 +20,10 @@ ROUNDS_PER_SAMPLE = 13
 FIRST_SAMPLED_ROUND = 3
 
 
+class Abandoned(BaseException):
+    """The reason to stop when a member is to end as if its process had died: nothing is closed."""
+
+
 class Parker:
     """Lets one thread sleep until another wakes it or time is up.
 
@@ -64,7 +68,7 @@ class Worker:
     ----------
     name : of the thread
     on_error : called with the first error of each tasklet that fails, from this thread
-    stop_reason : asked between calls; an error means: stop, and close the tasklets with it
+    stop_reason : asked between calls; an error means: stop, and close the tasklets with it (but see Abandoned)
     on_end : called last, from this thread, when all its tasklets are closed
     """
 
@@ -95,7 +99,8 @@ class Worker:
         except BaseException as error:
             self.on_error(error)
         finally:
-            for assignment in running:
+            reason = self.stop_reason()
+            for assignment in running if not isinstance(reason, Abandoned) else ():
                 try:
                     assignment.tasklet.close(self.stop_reason())
                 except BaseException as error:
@@ -142,5 +147,5 @@ class Worker:
                 parker.parked = True  # and look once more
             else:
                 parker.park(park_seconds)
-                woken = all(assignment.woken for assignment in running)
+                woken = all(assignment.woken and not assignment.tasklet.waits_for_outside for assignment in running)
                 park_seconds = min(PARK_SECONDS_WOKEN if woken else PARK_SECONDS_MAX, park_seconds * 2)

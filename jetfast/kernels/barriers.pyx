@@ -66,6 +66,10 @@ cdef class BarrierAligner:
         """May nothing be read from the queue now?"""
         return self.aligner.is_blocked(self.checked(queue))
 
+    def is_missing(self, Py_ssize_t queue):
+        """Is a barrier of this queue waited for?"""
+        return self.aligner.is_missing(self.checked(queue))
+
     @property
     def aligning(self):
         """The snapshot id that is being aligned or waits for `release`, or None."""

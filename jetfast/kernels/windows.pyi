@@ -15,6 +15,7 @@ Places = npt.NDArray[np.int64]
 Frames = npt.NDArray[np.int64]
 
 def aggregate_result_type(kind: str, value_type: pa.DataType | None) -> pa.DataType: ...  # Spark's rules; TypeError
+def is_ranked(data_type: pa.DataType) -> bool: ...  # can `keep_top` go by results of this type?
 def unused_name(name: str, names: Container[str]) -> str: ...  # with underscores after it until it is not among names
 
 class TableLayout:
@@ -68,6 +69,9 @@ class WindowTable(ResultTable):
         partition_count: int = 271,
         partitions: Iterable[int] | None = None,  # owned (None: all); `save` writes a bound for each
     ) -> None: ...
+    def keep_top(
+        self, by: str, count: int, ascending: bool = False, per: Sequence[str] = ()
+    ) -> None: ...  # n best only
     def accumulate_all(self, batches: Sequence[Batch]) -> None: ...  # one after the other; late rows are only counted
     def advance(self, watermark: int) -> bool: ...  # every window with end <= watermark becomes due; is there any?
     def accumulate_partials(self, batch: Batch) -> None: ...  # second stage: rows of partial_schema

@@ -85,6 +85,12 @@ def aggregate_result_type(kind, value_type):
     return pa.float64()
 
 
+def is_ranked(data_type):
+    """Can results of this type be ranked while they are emitted? Numbers of up to 64 bits, times and booleans."""
+    number = pa.types.is_integer(data_type) or pa.types.is_floating(data_type)
+    return number or _is_time(data_type) or pa.types.is_boolean(data_type)
+
+
 def _field_type(field):
     """The type of a field of partial results; wide ones are bytes, exactly as they lie in memory."""
     kind, value_class, width = field
@@ -518,6 +524,30 @@ cdef class WindowTable(ResultTable):
         self.table = make_unique[cpp.WindowTable](self.layout.spec, dereference(shared_arena()))
         self.results = self.table.get()
         self.layout.set_partial_schema(self.results.partial_fields())
+
+    def keep_top(self, str by, int64_t count, bint ascending=False, per=()):
+        """Emit only the `count` best results of each window, or of each group of keys `per` in it; others are never made.
+
+        by : aggregate whose values are compared: the greatest are best (`ascending`: the least); NaN is greater than any
+            number, nulls are worst. Of equal values the least keys are best, column by column, nulls last
+        Raises ValueError for names that are not there, TypeError for decimals and for what is not a plain number or time.
+        """
+        cdef cpp.TopSpec spec
+        names = [name for name, _, _ in self.layout.aggregate_names]
+        if by not in names:
+            raise ValueError(f"there is no aggregate {by!r}; there are {', '.join(names)}")
+        if not is_ranked(self.layout.output_schema.field(by).type):
+            raise TypeError(f"results are not ranked by {by!r}: {self.layout.output_schema.field(by).type}")
+        if count < 1:
+            raise ValueError(f"count must be at least 1, got {count}")
+        spec.aggregate = names.index(by)
+        spec.count = count
+        spec.ascending = ascending
+        for key in per:
+            if key not in self.layout.key_schema.names:
+                raise ValueError(f"there is no key {key!r}; there are {', '.join(self.layout.key_schema.names)}")
+            spec.group_keys.push_back(self.layout.key_schema.names.index(key))
+        dereference(self.table).keep_top(spec)
 
     def accumulate_all(self, batches):
         """Take in several batches, one after the other, in one call without the GIL; rows that are late are only counted."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from jetfast.core.batch import Batch
 from jetfast.core.items import Output
 from jetfast.core.processor import ProcessorContext
+from jetfast.core.top_results import TopResults
 from jetfast.core.windows import Window
 from jetfast.kernels.windows import WindowTable
 from jetfast.processors.batch_tables import BatchWindowTable
@@ -13,6 +14,9 @@ from jetfast.processors.keyed_window import KeyedWindow
 
 class SlidingWindowProcessor(KeyedWindow[Window, WindowTable | BatchWindowTable]):
     """Tumbling and sliding windows: judges which rows are late, and gives those that missed a window to port 1."""
+
+    top: TopResults | None = None
+    """Of the results of each window, only these are given. Not with aggregates over batches."""
 
     def make_table(self, context: ProcessorContext) -> WindowTable | BatchWindowTable:
         window = self.window
@@ -24,6 +28,8 @@ class SlidingWindowProcessor(KeyedWindow[Window, WindowTable | BatchWindowTable]
             context.partition_count,
             context.partitions,
         )
+        if self.top is not None:
+            table.keep_top(self.top.by, self.top.count, self.top.ascending, self.top.per)
         if not self.has_batch_aggregates:
             return table
         return BatchWindowTable(table, self.schema, len(self.keys), self.time, self.aggregates, window)

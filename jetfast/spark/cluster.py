@@ -10,6 +10,7 @@ Part of one job, and gone with it: the listener, one thread and one Spark job pe
 from typing import Any
 
 from jetfast.clusters.at_exit import stop_at_exit
+from jetfast.clusters.snapshot_settings import SnapshotWishes
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job
 from jetfast.control.runner import Runner
@@ -77,11 +78,11 @@ class SparkCluster:
             member_count=self.members,
             workers=self.workers,
             name=name,
-            guarantee=guarantee,
             memory_limit=memory_limit,
             progress=progress,
             two_stage=two_stage,
             max_watermark_retention=max_watermark_retention,
+            snapshots=SnapshotWishes(check_guarantee(guarantee)),
         )
         try:
             dag = cloudpickle.dumps(submission.dag)
@@ -97,7 +98,7 @@ class SparkCluster:
             )
         _check_driver()
         require_slots(lambda: count_slots(self.spark), self.members, WAIT_S)
-        runner = Runner(submission.new_execution(pickled_dag=dag))
+        runner = Runner(submission.settings(pickled_dag=dag))
         members = MemberLinks(
             SparkJobs(self.spark), runner, self._host(), self._bind(), self.port_range, self._start_timeout_s
         )
@@ -123,6 +124,16 @@ class SparkCluster:
             return None
         context = self.spark.sparkContext
         return None if context.master.startswith("local") else context.getConf().get("spark.driver.bindAddress", None)
+
+
+def check_guarantee(guarantee: Guarantee | None) -> Guarantee | None:
+    """Return the guarantee that is wanted. Raises JobDefinitionError for one that Spark's members cannot keep yet."""
+    if isinstance(guarantee, Guarantee) and guarantee is not Guarantee.NONE:
+        raise JobDefinitionError(
+            f"guarantee {guarantee.name} needs snapshots, which SparkCluster does not take yet; leave guarantee out, "
+            "say Guarantee.NONE, or run the job on a LocalCluster"
+        )
+    return guarantee
 
 
 def _check_driver() -> None:

@@ -2,6 +2,7 @@
 
 from jetfast.connectors.memory import CRASH, EMPTY, silence
 from jetfast.testing.golden import check_golden
+from jetfast.testing.kill_member import kill_member
 from jetfast.testing.outside_system import Faults
 from jetfast.testing.scripted_source import scripted
 from jetfast.testing.stored_rows import StoredRows
@@ -19,6 +20,7 @@ __all__ = [
     "TransactionalMemory",
     "VirtualClock",
     "check_golden",
+    "kill_member",
     "scripted",
     "silence",
     "verify_processor",

@@ -199,17 +199,17 @@ pipeline.read(jf.generator({"x": pa.int64()}), name="numbers").where(jf.col("x")
 job = jf.LocalCluster(members=2, workers=2).submit(pipeline, progress=False)
 while job.status is not jf.JobStatus.RUNNING:
     pass
-wait = job._runner.wait
+wait = job.runner.wait
 
 
 def announced(timeout):
-    job._runner.wait = wait
+    job.runner.wait = wait
     print("waiting", flush=True)  # from here on a Ctrl-C falls into job.wait()
     return wait(timeout)
 
 
 try:
-    job._runner.wait = announced
+    job.runner.wait = announced
     job.wait()
 except KeyboardInterrupt:
     print(job.status.value, type(job.error).__name__, [thread.name for thread in threading.enumerate()], flush=True)

@@ -6,10 +6,16 @@ from typing import Any
 import pytest
 
 from jetfast.clusters import LocalCluster
+from jetfast.clusters.snapshot_settings import SnapshotWishes
 from jetfast.clusters.submission import accept_submission, bytes_of
-from jetfast.core.dag import Dag
-from jetfast.core.guarantee import Guarantee
-from jetfast.errors import JobDefinitionError
+from jetfast.core.dag import Dag, Vertex
+from jetfast.core.guarantee import Delivery, Guarantee
+from jetfast.core.processor import Processor
+from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
+from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea
+from jetfast.errors import DurationError, JobDefinitionError
+
+EXACTLY_ONCE, AT_LEAST_ONCE = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE
 
 
 class Planned:
@@ -29,7 +35,6 @@ def accept(pipeline: Any = None, **settings: Any) -> Any:
         "member_count": 2,
         "workers": 3,
         "name": None,
-        "guarantee": None,
         "memory_limit": "1GB",
         "progress": False,
         "two_stage": None,
@@ -52,9 +57,15 @@ def test_a_pipeline_is_planned_for_the_members_and_workers_there_are() -> None:
     [
         ({"pipeline": 3}, TypeError, "needs a jetfast.Pipeline, got int"),
         ({"name": ""}, JobDefinitionError, "name must be text"),
-        ({"guarantee": "exactly-once"}, TypeError, "Guarantee.EXACTLY_ONCE"),
-        ({"guarantee": Guarantee.EXACTLY_ONCE}, JobDefinitionError, "EXACTLY_ONCE needs snapshots"),
-        ({"guarantee": Guarantee.AT_LEAST_ONCE}, JobDefinitionError, "AT_LEAST_ONCE needs snapshots"),
+        ({"snapshots": SnapshotWishes("exactly-once")}, TypeError, "Guarantee.EXACTLY_ONCE"),
+        ({"snapshots": SnapshotWishes(EXACTLY_ONCE)}, JobDefinitionError, "EXACTLY_ONCE needs a place for snapshots"),
+        ({"snapshots": SnapshotWishes(AT_LEAST_ONCE)}, JobDefinitionError, "needs a place for snapshots: give snap"),
+        ({"snapshots": SnapshotWishes(store="/var/lib")}, TypeError, "snapshot_store must be a store of jetfast.snap"),
+        ({"snapshots": SnapshotWishes(interval=10)}, TypeError, 'did you mean "10s"'),
+        ({"snapshots": SnapshotWishes(interval="0s")}, DurationError, "must be greater than zero"),
+        ({"snapshots": SnapshotWishes(max_restarts=-1)}, JobDefinitionError, "max_restarts must be at least 0"),
+        ({"snapshots": SnapshotWishes(max_restarts="ever")}, TypeError, "max_restarts must be a whole number"),
+        ({"snapshots": SnapshotWishes(fresh="yes")}, TypeError, "fresh must be True or False"),
         ({"memory_limit": 5}, TypeError, 'did you mean "5MB"'),
         ({"memory_limit": None}, TypeError, "got NoneType"),
         ({"memory_limit": "a lot"}, JobDefinitionError, "'a lot' cannot be read"),
@@ -71,8 +82,55 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], error: type[Except
 
 def test_the_default_guarantee_is_none_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "jetfast")
-    assert accept().guarantee is Guarantee.NONE
+    assert accept().snapshots.guarantee is Guarantee.NONE
     assert "guarantee NONE (no snapshot store: a restart starts from the beginning)" in caplog.text
+
+
+def test_the_default_guarantee_is_exactly_once_where_there_is_a_store_and_what_that_survives_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "jetfast")
+    chosen = accept(snapshots=SnapshotWishes(store=MemorySnapshotStore(), interval="2s", max_restarts=3)).settings()
+    assert (chosen.guarantee, chosen.snapshot_interval_s, chosen.max_restarts) == (EXACTLY_ONCE, 2.0, 3)
+    assert "guarantee EXACTLY_ONCE, a snapshot every 2s in memory, which survives the loss of members" in caplog.text
+
+
+def test_a_store_is_not_asked_for_a_job_without_a_guarantee() -> None:
+    settings = accept(snapshots=SnapshotWishes(Guarantee.NONE, MemorySnapshotStore())).settings()
+    assert settings.snapshot_store is None
+
+
+def test_the_guarantee_is_the_weakest_of_the_parts_and_who_weakens_it_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Printing(Planned):
+        def plan(self, **settings: Any) -> Dag:
+            dag = super().plan(**settings)
+            dag.add_vertex(Vertex("console", Processor, delivery=Delivery.REPEATING))
+            dag.add_vertex(Vertex("flights", Processor, delivery=Delivery.REPLAYABLE))
+            return dag
+
+    settings = accept(Printing(), snapshots=SnapshotWishes(store=MemorySnapshotStore())).settings()
+    assert settings.guarantee is AT_LEAST_ONCE
+    assert len(settings.weakened_by) == 1
+    assert "the guarantee is AT_LEAST_ONCE instead of EXACTLY_ONCE: step 'console' keeps" in caplog.text
+
+
+def test_a_completed_job_is_refused_at_submission_unless_it_is_fresh() -> None:
+    store = MemorySnapshotStore()
+    store.replace_record(ExecutionRecord("flights", "id", 3, completed=True, settled=True), 0)
+    with pytest.raises(JobDefinitionError, match="'flights' is completed.*fresh=True"):
+        accept(snapshots=SnapshotWishes(store=store))
+    assert accept(snapshots=SnapshotWishes(store=store, fresh=True)).settings().fresh
+    assert accept(name="other", snapshots=SnapshotWishes(store=store)).job == "other"
+
+
+def test_a_job_that_its_store_knows_says_from_where_it_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "jetfast")
+    store = MemorySnapshotStore()
+    store.replace_record(ExecutionRecord("flights", "id", 3, SnapshotArea(3, 8)), 0)
+    accept(snapshots=SnapshotWishes(store=store))
+    assert "memory knows a job of this name; it goes on from snapshot 3-8" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from jetfast.control import messages
 from jetfast.control.job import Job
 from jetfast.control.job_state import JobStatus
 from jetfast.control.messages import CoordinatorMessage, Registered
-from jetfast.control.runner import ExecutionSettings, Runner
+from jetfast.control.runner import JobSettings, Runner
 from jetfast.control.versions import running_versions
 from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.guarantee import Guarantee
@@ -100,7 +100,7 @@ def run_on(runner: Runner) -> None:
 
 
 def submit(on_start, dag: Dag | None = None, progress: bool | None = False) -> Job:
-    runner = Runner(ExecutionSettings("job", "id", 1, b"", 1, 1, Guarantee.NONE, 100))
+    runner = Runner(JobSettings("job", "id", b"", 1, 1, Guarantee.NONE, 100), new_execution_id=lambda last: 1)
     member = Member(runner, on_start)
     runner.start()
     runner.register(

@@ -1,278 +1,347 @@
-"""The job's machine: its table, random event orders with invariants after each event, and causes of failure."""
+"""The machine of a job: which executions it has, what it claims, when it begins again, settles, ends."""
 
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jetfast.control.job_state import (
-    TERMINAL,
-    CancelMember,
+    AwaitDelay,
+    AwaitSettleTime,
+    BeginExecution,
     CancelRequested,
     ClusterFailed,
-    Command,
+    DelayOver,
     EndJob,
-    Event,
+    EndPresentExecution,
+    ExecutionEnded,
+    JobCommand,
+    JobEvent,
+    JobPhase,
     JobState,
-    JobStatus,
-    MemberFailed,
-    MemberFinished,
-    MemberLost,
-    MemberPhase,
-    MemberPrepared,
-    MemberRegistered,
-    PrepareMember,
-    ReleaseMember,
-    StartMember,
+    JobTerms,
+    SettleTimeOver,
+    StartJob,
 )
-from jetfast.errors import InvalidTransition, JobCancelledError, JobFailedError, MemberLostError, TransportError
+from jetfast.control.store_commands import DeleteAreas, ReadRecord, RecordRead, ReplaceRecord, StoreFailed, StoreWritten
+from jetfast.engine.snapshot_store import (
+    ExecutionRecord,
+    OutcomeUnknown,
+    RecordConflict,
+    SnapshotArea,
+    SnapshotDamaged,
+    VersionedRecord,
+)
+from jetfast.errors import (
+    InvalidTransition,
+    JobCancelledError,
+    JobDefinitionError,
+    JobFailedError,
+    MemberLostError,
+    ResourcesError,
+    RestartableError,
+)
 
-BOOM = JobFailedError("boom")
-LOST = MemberLostError("gone")
-NO_CLUSTER = JobFailedError("no slots")
-EVENTS: dict[str, Callable[[int], Event]] = {
-    "registered": MemberRegistered,
-    "prepared": MemberPrepared,
-    "finished": MemberFinished,
-    "failed": lambda member: MemberFailed(member, BOOM),
-    "lost": lambda member: MemberLost(member, LOST),
-    "cancel": lambda member: CancelRequested(),
-    "cluster failed": lambda member: ClusterFailed(NO_CLUSTER),
-}
+LOST = MemberLostError("member 1 is gone")
+POISON = JobFailedError("x / 0")
+SNAPSHOT = SnapshotArea(50, 3)
+BEFORE = ExecutionRecord("job", "first", 50, SNAPSHOT, parallelism_max=8, members_max=4)
 
 
-def run(state: JobState, *events: Event) -> list[Command]:
+def job(**terms: object) -> JobState:
+    ids = iter(range(100, 1000))
+    settings = {"keeps_record": True, "parallelism_max": 2, "members_max": 1, **terms}
+    return JobState(JobTerms("job", "id", **settings), lambda last: max(next(ids), last + 1))  # type: ignore[arg-type]
+
+
+def run(state: JobState, *events: JobEvent) -> list[JobCommand]:
     return [command for event in events for command in state.handle(event)]
 
 
-def at(phase: JobStatus) -> JobState:
-    """A machine of one member in a phase; in COMPLETING the member still runs."""
-    state = JobState(1)
-    paths: dict[JobStatus, list[Event]] = {
-        JobStatus.NOT_RUNNING: [],
-        JobStatus.STARTING: [MemberRegistered(0)],
-        JobStatus.RUNNING: [MemberRegistered(0), MemberPrepared(0)],
-        JobStatus.COMPLETING: [MemberRegistered(0), MemberPrepared(0), CancelRequested()],
-        JobStatus.COMPLETED: [MemberRegistered(0), MemberPrepared(0), MemberFinished(0)],
-        JobStatus.FAILED: [MemberRegistered(0), MemberPrepared(0), MemberFailed(0, BOOM)],
-    }
-    run(state, *paths[phase])
-    assert state.status is phase
-    return state
+def found(record: ExecutionRecord | None, version: int = 9) -> RecordRead:
+    return RecordRead(None if record is None else VersionedRecord(record, version))
 
 
-INVALID = None
-TABLE: dict[JobStatus, dict[str, JobStatus | None]] = {
-    JobStatus.NOT_RUNNING: {
-        "registered": JobStatus.STARTING,
-        "prepared": INVALID,
-        "finished": INVALID,
-        "failed": INVALID,
-        "lost": INVALID,  # it was not there
-        "cancel": JobStatus.FAILED,
-        "cluster failed": JobStatus.FAILED,
-    },
-    JobStatus.STARTING: {
-        "registered": INVALID,
-        "prepared": JobStatus.RUNNING,
-        "finished": INVALID,
-        "failed": JobStatus.FAILED,
-        "lost": JobStatus.FAILED,
-        "cancel": JobStatus.COMPLETING,
-        "cluster failed": JobStatus.COMPLETING,
-    },
-    JobStatus.RUNNING: {
-        "registered": INVALID,
-        "prepared": INVALID,
-        "finished": JobStatus.COMPLETED,
-        "failed": JobStatus.FAILED,
-        "lost": JobStatus.FAILED,
-        "cancel": JobStatus.COMPLETING,
-        "cluster failed": JobStatus.COMPLETING,
-    },
-    JobStatus.COMPLETING: {
-        "registered": INVALID,
-        "prepared": INVALID,  # it was prepared before
-        "finished": JobStatus.FAILED,
-        "failed": JobStatus.FAILED,
-        "lost": JobStatus.FAILED,
-        "cancel": JobStatus.COMPLETING,
-        "cluster failed": JobStatus.COMPLETING,
-    },
-    **{
-        phase: {
-            "registered": INVALID,
-            "prepared": INVALID,
-            "finished": INVALID,
-            "failed": INVALID,
-            "lost": phase,
-            "cancel": phase,
-            "cluster failed": phase,
-        }
-        for phase in (JobStatus.COMPLETED, JobStatus.FAILED)
-    },
+def executing(state: JobState, record: ExecutionRecord | None = None) -> VersionedRecord:
+    """Bring a job into an execution; return its claim."""
+    *_, begin = run(state, StartJob(), found(record), StoreWritten(10))
+    assert isinstance(begin, BeginExecution)
+    assert begin.claimed is not None
+    return begin.claimed
+
+
+def again(state: JobState, claimed: VersionedRecord) -> VersionedRecord:
+    """Bring a delayed job into its next execution; the record is as it was left."""
+    *_, begin = run(state, DelayOver(), RecordRead(claimed), StoreWritten(claimed.version + 1))
+    assert isinstance(begin, BeginExecution)
+    assert begin.claimed is not None
+    return begin.claimed
+
+
+def with_snapshot(claimed: VersionedRecord, completed: bool = False) -> VersionedRecord:
+    record = claimed.record
+    area = SnapshotArea(record.execution_id, 1)
+    decided = ExecutionRecord(record.job, record.job_id, record.execution_id, area, completed=completed)
+    return VersionedRecord(decided, claimed.version + 1)
+
+
+def test_without_a_guarantee_nothing_is_read_or_claimed_and_the_first_execution_is_the_only_one() -> None:
+    for error in (None, LOST, POISON):
+        state = job(keeps_record=False)
+        assert run(state, StartJob()) == [BeginExecution(100, None, settle_only=False)]
+        assert run(state, ExecutionEnded(error, None)) == [EndJob(error)]
+        assert state.error is error
+
+
+def test_starting_an_execution_is_a_compare_and_set_of_the_record_with_a_new_execution_id() -> None:
+    state = job()
+    assert run(state, StartJob()) == [ReadRecord()]
+    claim = ExecutionRecord("job", "id", 100, parallelism_max=2, members_max=1)
+    assert run(state, found(None)) == [ReplaceRecord(claim, 0)]
+    assert run(state, StoreWritten(1)) == [BeginExecution(100, VersionedRecord(claim, 1), settle_only=False)]
+
+
+def test_a_record_with_a_decided_snapshot_is_restored_from_and_keeps_the_largest_sizes_and_the_id_of_its_job() -> None:
+    claimed = executing(job(), BEFORE)
+    assert claimed.record == ExecutionRecord("job", "first", 100, SNAPSHOT, parallelism_max=8, members_max=4)
+
+
+def test_an_execution_id_is_greater_than_that_of_the_record_whatever_the_clock_says() -> None:
+    claimed = executing(job(), ExecutionRecord("job", "first", 5000, SNAPSHOT))
+    assert claimed.record.execution_id == 5001
+
+
+def test_a_fresh_job_forgets_the_snapshot_but_only_once() -> None:
+    state = job(fresh=True)
+    claimed = executing(state, BEFORE)
+    assert (claimed.record.snapshot, claimed.record.job_id) == (None, "id")
+    decided = with_snapshot(claimed)
+    run(state, ExecutionEnded(LOST, decided))
+    assert again(state, decided).record.snapshot == decided.record.snapshot
+
+
+def test_a_completed_job_is_refused_unless_it_is_fresh() -> None:
+    closed = ExecutionRecord("job", "first", 50, SNAPSHOT, completed=True, settled=True)
+    (end,) = run(job(), StartJob(), found(closed))[1:]
+    assert isinstance(end, EndJob)
+    assert isinstance(end.error, JobDefinitionError)
+    assert executing(job(fresh=True), closed).record.completed is False
+
+
+def test_a_crash_after_the_last_decision_leaves_only_to_commit() -> None:
+    state = job()
+    claimed = executing_settle(state, ExecutionRecord("job", "first", 50, SNAPSHOT, completed=True))
+    closing, _, _ = run(state, ExecutionEnded(None, claimed))
+    assert isinstance(closing, ReplaceRecord)
+    assert closing.record.settled
+    assert run(state, StoreWritten(11)) == [EndJob(None)]
+
+
+def executing_settle(state: JobState, record: ExecutionRecord) -> VersionedRecord:
+    *_, begin = run(state, StartJob(), found(record), StoreWritten(10))
+    assert isinstance(begin, BeginExecution)
+    assert begin.settle_only
+    assert begin.claimed is not None
+    return begin.claimed
+
+
+def test_a_completed_job_tries_for_ever_to_commit_when_that_may_succeed_later() -> None:
+    state = job(max_restarts=0)
+    claimed = executing_settle(state, ExecutionRecord("job", "first", 50, SNAPSHOT, completed=True))
+    assert run(state, ExecutionEnded(LOST, claimed)) == [AwaitDelay(1.0, LOST)]
+    assert again(state, claimed).record.completed
+
+
+def test_a_job_is_completed_when_its_last_snapshot_is_decided_and_its_execution_has_ended() -> None:
+    state = job()
+    decided = with_snapshot(executing(state), completed=True)
+    closing, cleaning, timer = run(state, ExecutionEnded(None, decided))
+    assert isinstance(closing, ReplaceRecord)
+    assert (closing.record.settled, closing.version) == (True, decided.version)
+    assert decided.record.snapshot is not None
+    assert (cleaning, timer) == (DeleteAreas((decided.record.snapshot,)), AwaitSettleTime())
+    assert run(state, StoreWritten(12)) == [EndJob(None)]
+
+
+@pytest.mark.parametrize("event", [StoreFailed(LOST), CancelRequested(), SettleTimeOver()], ids=repr)
+def test_a_completed_job_does_not_hang_on_a_store_that_cannot_take_down_that_nothing_is_left(event: JobEvent) -> None:
+    state = job()
+    run(state, ExecutionEnded(None, with_snapshot(executing(state), completed=True)))
+    assert run(state, event) == [EndJob(None)]
+
+
+def test_members_that_finish_before_the_last_snapshot_are_an_error_and_not_a_completed_job() -> None:
+    state = job()
+    assert run(state, ExecutionEnded(None, executing(state)))[-1] == ReadRecord()
+    assert "before the last snapshot" in str(state.error)
+
+
+def test_a_restartable_error_begins_again_after_1_s_doubling_to_60_s_until_a_snapshot_is_decided() -> None:
+    state = job()
+    claimed = executing(state)
+    for seconds in (1, 2, 4, 8, 16, 32, 60, 60):
+        assert run(state, ExecutionEnded(LOST, claimed)) == [AwaitDelay(seconds, LOST)]
+        claimed = again(state, claimed)
+    assert state.restarts == 8
+    assert run(state, ExecutionEnded(LOST, with_snapshot(claimed))) == [AwaitDelay(1, LOST)]
+
+
+def test_a_store_out_of_reach_is_a_restartable_error_of_an_attempt() -> None:
+    state = job()
+    assert run(state, StartJob(), StoreFailed(LOST))[1:] == [AwaitDelay(1, LOST)]
+    unknown = OutcomeUnknown("?")
+    assert run(state, DelayOver(), found(None), StoreFailed(unknown))[2:] == [AwaitDelay(2, unknown)]
+    own = ExecutionRecord("job", "id", 100)  # it was written after all
+    assert isinstance(run(state, DelayOver(), found(own, 1))[-1], ReplaceRecord)
+
+
+def test_restarts_end_with_max_restarts() -> None:
+    state = job(max_restarts=1)
+    claimed = executing(state)
+    run(state, ExecutionEnded(LOST, claimed))
+    claimed = again(state, claimed)
+    assert run(state, ExecutionEnded(LOST, claimed)) == [AwaitSettleTime(), ReadRecord()]
+    *_, settle = run(state, RecordRead(claimed), StoreWritten(99))
+    assert isinstance(settle, BeginExecution)
+    assert settle.settle_only
+    assert run(state, ExecutionEnded(None, settle.claimed)) == [EndJob(LOST)]
+
+
+def test_a_poison_row_does_not_restart_and_its_job_settles_what_the_last_snapshot_names() -> None:
+    state = job()
+    decided = with_snapshot(executing(state))
+    assert run(state, ExecutionEnded(POISON, decided)) == [AwaitSettleTime(), ReadRecord()]
+    *_, settle = run(state, RecordRead(decided), StoreWritten(99))
+    assert isinstance(settle, BeginExecution)
+    assert settle.claimed is not None
+    assert (settle.settle_only, settle.claimed.record.snapshot) == (True, decided.record.snapshot)
+    assert run(state, ExecutionEnded(None, settle.claimed)) == [EndJob(POISON)]
+
+
+def test_settling_goes_on_until_its_time_is_over_and_then_the_outcome_says_so() -> None:
+    state = job()
+    claimed = executing(state)
+    error = JobFailedError("x / 0")
+    run(state, ExecutionEnded(error, claimed))
+    assert run(state, StoreFailed(LOST)) == [AwaitDelay(1, LOST)]
+    assert run(state, SettleTimeOver()) == [EndJob(error)]
+    assert "submitting the job again does both" in error.__notes__[0]
+
+
+def test_a_settling_execution_that_takes_too_long_is_stopped() -> None:
+    state = job()
+    claimed = executing(state)
+    error = JobFailedError("x / 0")
+    run(state, ExecutionEnded(error, claimed), RecordRead(claimed), StoreWritten(11))
+    (stop,) = run(state, SettleTimeOver())
+    assert isinstance(stop, EndPresentExecution)
+    assert run(state, ExecutionEnded(stop.error, claimed)) == [EndJob(error)]
+
+
+def test_a_commit_that_fails_for_good_is_said_with_the_outcome() -> None:
+    state = job()
+    claimed = executing(state)
+    error = JobFailedError("x / 0")
+    run(state, ExecutionEnded(error, claimed), RecordRead(claimed), StoreWritten(11))
+    assert run(state, ExecutionEnded(JobFailedError("data is lost"), claimed)) == [EndJob(error)]
+    assert "data is lost" in error.__notes__[0]
+
+
+def test_a_commit_of_a_completed_job_that_fails_for_good_is_its_outcome() -> None:
+    state = job()
+    claimed = executing_settle(state, ExecutionRecord("job", "first", 50, SNAPSHOT, completed=True))
+    assert run(state, ExecutionEnded(POISON, claimed)) == [EndJob(POISON)]
+
+
+def test_a_coordinator_that_finds_the_execution_of_another_in_the_record_stops_and_settles_nothing() -> None:
+    state = job()
+    run(state, ExecutionEnded(LOST, executing(state)))
+    (end,) = run(state, DelayOver(), found(ExecutionRecord("job", "other", 777)))[1:]
+    assert isinstance(end, EndJob)
+    assert isinstance(end.error, RecordConflict)
+    assert "execution 777" in str(end.error)
+
+
+def test_a_conflict_inside_an_execution_ends_the_job_at_once() -> None:
+    state = job()
+    conflict = RecordConflict("version 9, not 4")
+    assert run(state, ExecutionEnded(conflict, executing(state))) == [EndJob(conflict)]
+
+
+def test_a_claim_that_meets_a_write_of_its_own_that_nobody_knew_of_reads_again() -> None:
+    state = job()
+    claimed = executing(state)
+    late = with_snapshot(claimed)
+    run(state, ExecutionEnded(OutcomeUnknown("?"), claimed), DelayOver(), RecordRead(claimed))
+    assert run(state, StoreFailed(RecordConflict("version 11, not 10"))) == [ReadRecord()]
+    (claim,) = run(state, RecordRead(late))
+    assert isinstance(claim, ReplaceRecord)
+    assert claim.record.snapshot == late.record.snapshot
+
+
+def test_a_record_that_cannot_be_read_is_no_reason_to_try_again() -> None:
+    damaged = SnapshotDamaged("the execution record cannot be read")
+    assert run(job(), StartJob(), StoreFailed(damaged))[1:] == [EndJob(damaged)]
+
+
+CANCELLED = "the job was cancelled"
+PATHS: dict[str, Callable[[JobState], object]] = {
+    "new": lambda state: None,
+    "reading": lambda state: run(state, StartJob()),
+    "claiming": lambda state: run(state, StartJob(), found(BEFORE)),
+    "executing": lambda state: executing(state, BEFORE),
+    "delayed": lambda state: run(state, ExecutionEnded(LOST, executing(state, BEFORE))),
 }
 
 
-@pytest.mark.parametrize("phase", list(JobStatus), ids=lambda phase: phase.value)
-@pytest.mark.parametrize("event", list(EVENTS))
-def test_every_pair_of_phase_and_event_does_what_the_table_says(phase: JobStatus, event: str) -> None:
-    state = at(phase)
-    expected = TABLE[phase][event]
-    before = dict(vars(state), members=list(state.members))
-    if expected is INVALID:
-        with pytest.raises(InvalidTransition):
-            state.handle(EVENTS[event](0))
-        assert dict(vars(state), members=list(state.members)) == before
-    else:
-        state.handle(EVENTS[event](0))
-        assert state.status is expected
-
-
-def test_a_job_prepares_all_members_before_it_starts_any() -> None:
-    state = JobState(2)
-    assert run(state, MemberRegistered(1)) == []
-    assert run(state, MemberRegistered(0)) == [PrepareMember(0), PrepareMember(1)]
-    assert run(state, MemberPrepared(0)) == []
-    assert run(state, MemberPrepared(1)) == [StartMember(0), StartMember(1)]
-    assert run(state, MemberFinished(1)) == []
-    assert run(state, MemberFinished(0)) == [ReleaseMember(0), ReleaseMember(1), EndJob(None)]
-
-
-def test_the_first_failure_cancels_the_others_and_is_published_when_all_have_ended() -> None:
-    state = JobState(3)
-    run(state, *map(MemberRegistered, range(3)), *map(MemberPrepared, range(3)), MemberFinished(0))
-    assert run(state, MemberFailed(1, BOOM)) == [CancelMember(2)]
-    assert state.status is JobStatus.COMPLETING
-    later = MemberFailed(2, JobFailedError("another"))
-    assert run(state, later) == [ReleaseMember(0), ReleaseMember(1), ReleaseMember(2), EndJob(BOOM)]
-
-
-def test_a_cancelled_job_is_failed_with_job_cancelled_error() -> None:
-    state = at(JobStatus.COMPLETING)
-    *_, end = run(state, MemberFailed(0, JobCancelledError("stopped")))
-    assert isinstance(end, EndJob)
-    assert isinstance(end.error, JobCancelledError)
-    assert state.status is JobStatus.FAILED
-
-
-def test_a_broken_connection_gives_way_to_its_reason_but_to_nothing_else() -> None:
-    symptom = TransportError("peer 1 is gone")
-    for later, cause in ((LOST, LOST), (JobCancelledError("stopped"), symptom), (TransportError("x"), symptom)):
-        state = JobState(2)
-        run(state, *map(MemberRegistered, range(2)), *map(MemberPrepared, range(2)), MemberFailed(0, symptom))
-        run(state, MemberLost(1, LOST) if later is LOST else MemberFailed(1, later))
-        assert state.error is cause
-
-
-def test_a_member_that_is_lost_before_the_start_is_waited_for_again() -> None:
-    state = JobState(2)
-    run(state, MemberRegistered(0), MemberLost(0, LOST))
-    assert run(state, MemberRegistered(1)) == []
-    assert run(state, MemberRegistered(0)) == [PrepareMember(0), PrepareMember(1)]
-
-
-def test_a_member_outside_the_execution_is_an_invalid_transition() -> None:
-    for member in (-1, 2):
-        with pytest.raises(InvalidTransition, match="not in"):
-            JobState(2).handle(MemberRegistered(member))
-
-
-def snapshot(state: JobState) -> tuple[object, ...]:
-    return state.status, tuple(state.members), state.error
-
-
-def check_invariants(state: JobState) -> None:
-    alive = [phase for phase in state.members if phase not in (MemberPhase.ENDED, MemberPhase.LOST)]
-    if state.status is JobStatus.COMPLETED:
-        assert state.error is None
-        assert set(state.members) == {MemberPhase.ENDED}
-    elif state.status is JobStatus.FAILED:
-        assert state.error is not None
-        assert not alive or set(state.members) <= {MemberPhase.ABSENT, MemberPhase.REGISTERED}  # it never started
-    elif state.status is JobStatus.COMPLETING:
-        assert state.error is not None
-        assert alive
-    else:
-        assert state.error is None
-        assert alive
-        allowed = {
-            JobStatus.NOT_RUNNING: {MemberPhase.ABSENT, MemberPhase.REGISTERED},
-            JobStatus.STARTING: {MemberPhase.PREPARING, MemberPhase.PREPARED},
-            JobStatus.RUNNING: {MemberPhase.STARTED, MemberPhase.ENDED},
-        }
-        assert set(state.members) <= allowed[state.status]
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    st.integers(1, 4).flatmap(
-        lambda n: st.tuples(
-            st.just(n),
-            st.lists(
-                st.tuples(st.sampled_from([*EVENTS, "registered", "prepared", "finished"]), st.integers(0, n - 1)),
-                max_size=40,
-            ),
-        )
-    )
-)
-def test_invariants_hold_after_each_event_in_any_order(script: tuple[int, list[tuple[str, int]]]) -> None:
-    member_count, events = script
-    state = JobState(member_count)
-    told: dict[type, list[int]] = {kind: [] for kind in (PrepareMember, StartMember, CancelMember, ReleaseMember)}
-    ends: list[EndJob] = []
-    # Every member registers and prepares first in half of the runs, so that later phases are reached often.
-    if len(events) % 2:
-        run(state, *map(MemberRegistered, range(member_count)), *map(MemberPrepared, range(member_count)))
-    for name, member in events:
-        before, status_before = snapshot(state), state.status
-        try:
-            commands = state.handle(EVENTS[name](member))
-        except InvalidTransition:
-            assert snapshot(state) == before
-            continue
-        check_invariants(state)
-        for command in commands:
-            assert not ends, "nothing follows the end"
-            if isinstance(command, EndJob):
-                ends.append(command)
+@pytest.mark.parametrize("path", list(PATHS))
+def test_a_cancelled_job_settles_wherever_it_is_and_a_store_that_hangs_does_not_stop_that(path: str) -> None:
+    for store_hangs in (True, False):
+        state = job()
+        PATHS[path](state)
+        commands = run(state, CancelRequested(), CancelRequested())
+        claimed = VersionedRecord(BEFORE, 9)
+        while not isinstance(commands[-1], EndJob):
+            commands = [command for command in commands if not isinstance(command, AwaitSettleTime)]
+            if commands and isinstance(commands[-1], EndPresentExecution):
+                commands = run(state, ExecutionEnded(commands[-1].error, claimed))
+            elif store_hangs:
+                commands = run(state, SettleTimeOver())
+            elif state.phase is JobPhase.READING:
+                own = state._claim or BEFORE
+                commands = run(state, found(own))
+            elif state.phase is JobPhase.CLAIMING:
+                commands = run(state, StoreWritten(20))
             else:
-                assert command.member not in told[type(command)], "each member is told once"
-                told[type(command)].append(command.member)
-        if status_before in TERMINAL:
-            assert state.status is status_before
-            assert not commands
-        assert bool(ends) == (state.status in TERMINAL)
-    if ends:
-        assert ends[0].error is state.error
-        assert set(told[ReleaseMember]).isdisjoint(
-            member for member, phase in enumerate(state.members) if phase is MemberPhase.LOST
-        )
+                assert isinstance(commands[-1], BeginExecution)
+                assert commands[-1].settle_only
+                commands = run(state, ExecutionEnded(None, commands[-1].claimed))
+        assert isinstance(commands[-1].error, JobCancelledError)
+        assert str(commands[-1].error) == CANCELLED
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 4), st.randoms(use_true_random=False), st.integers(0, 12))
-def test_a_job_always_ends_once_its_members_answer(member_count: int, random, fault_at: int) -> None:
-    """A model of members that obey: whatever the order, and with one fault at any moment, the job reaches an end."""
-    state = JobState(member_count)
-    pending: list[Event] = [MemberRegistered(member) for member in range(member_count)]
-    step = 0
-    while state.status not in TERMINAL:
-        if step == fault_at:
-            event: Event = random.choice([CancelRequested(), ClusterFailed(NO_CLUSTER)])
-        else:
-            event = pending.pop(random.randrange(len(pending)))
-        step += 1
-        for command in state.handle(event):
-            if isinstance(command, PrepareMember):
-                pending.append(MemberPrepared(command.member))
-            elif isinstance(command, StartMember):
-                pending.append(random.choice([MemberFinished(command.member), MemberFailed(command.member, BOOM)]))
-            elif isinstance(command, CancelMember):
-                answer = MemberFailed(command.member, JobCancelledError("stopped"))
-                own = [e for e in pending if getattr(e, "member", None) == command.member]
-                if not any(isinstance(e, MemberFailed | MemberFinished) for e in own):
-                    pending.append(answer)
-                    pending = [e for e in pending if not isinstance(e, MemberPrepared) or e.member != command.member]
-    assert all(not isinstance(event, MemberFinished | MemberFailed) for event in pending)
+def test_a_cluster_that_cannot_give_members_ends_the_job() -> None:
+    no_slots = ResourcesError("no slots")
+    assert run(job(), StartJob(), ClusterFailed(no_slots))[1:] == [EndJob(no_slots)]
+    state = job()
+    executing(state)
+    assert run(state, ClusterFailed(no_slots)) == [EndPresentExecution(no_slots)]
+
+
+def test_what_is_not_in_the_table_is_an_invalid_transition_and_changes_nothing() -> None:
+    for event in (ExecutionEnded(None, None), StoreWritten(), RecordRead(None), StartJob()):
+        state = job()
+        executing(state)
+        if isinstance(event, ExecutionEnded):
+            run(state, ExecutionEnded(LOST, None))
+        before = repr(vars(state))
+        with pytest.raises(InvalidTransition):
+            state.handle(event)
+        assert repr(vars(state)) == before
+
+
+def test_restartable_means_restartable() -> None:
+    state = job()
+    executing(state)
+    assert state.goes_on_after(RestartableError("?"))
+    assert not state.goes_on_after(RecordConflict("?"))
+    assert not state.goes_on_after(POISON)

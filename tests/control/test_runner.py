@@ -1,12 +1,14 @@
 """The runner: it performs the machine's decisions over links, drops what is stale, and ends whatever happens."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from jetfast.control import messages
 from jetfast.control.job_state import JobStatus
 from jetfast.control.messages import CoordinatorMessage, Registered, Versions
-from jetfast.control.runner import ExecutionSettings, Runner, new_execution_id
+from jetfast.control.runner import JobSettings, Runner, new_execution_id
 from jetfast.control.versions import running_versions
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import (
@@ -23,8 +25,9 @@ EXECUTION = 7
 PATIENCE_S = 30.0
 
 
-def plan(member_count: int) -> ExecutionSettings:
-    return ExecutionSettings("job", "id", EXECUTION, b"dag", member_count, 1, Guarantee.NONE, 2**20)
+def make(member_count: int, **arguments: Any) -> Runner:
+    plan = JobSettings("job", "id", b"dag", member_count, 1, Guarantee.NONE, 2**20)
+    return Runner(plan, new_execution_id=lambda last: EXECUTION, **arguments)
 
 
 class Link:
@@ -85,7 +88,7 @@ def start(runner: Runner, *links: Link) -> None:
 
 
 def test_a_job_runs_to_completion_and_every_link_is_closed_before_it_has_ended() -> None:
-    runner = Runner(plan(2))
+    runner = make(2)
     links = [Link(runner, 0), Link(runner, 1)]
     start(runner, *links)
     assert runner.wait(PATIENCE_S)
@@ -101,7 +104,7 @@ def test_a_job_runs_to_completion_and_every_link_is_closed_before_it_has_ended()
 
 
 def test_an_error_of_a_member_comes_back_as_its_class_with_the_members_traceback() -> None:
-    runner = Runner(plan(2))
+    runner = make(2)
     failed = messages.Failed(execution_id=EXECUTION, member=1, kind="ZeroDivisionError", error="x / 0", traceback="tb")
     silent = SilentLink(runner, 0)
     start(runner, silent, Link(runner, 1, failed))
@@ -117,7 +120,7 @@ def test_an_error_of_a_member_comes_back_as_its_class_with_the_members_traceback
 
 
 def test_a_cancelled_job_ends_with_job_cancelled_error() -> None:
-    runner = Runner(plan(1))
+    runner = make(1)
     runner.start()
     runner.cancel()
     assert runner.wait(PATIENCE_S)
@@ -130,7 +133,7 @@ def test_a_member_that_cannot_be_reached_is_lost() -> None:
         def send(self, message: CoordinatorMessage) -> None:
             raise TransportError("broken pipe")
 
-    runner = Runner(plan(2))
+    runner = make(2)
     other = Link(runner, 1)
     start(runner, BrokenLink(runner, 0), other)
     assert runner.wait(PATIENCE_S)
@@ -140,7 +143,7 @@ def test_a_member_that_cannot_be_reached_is_lost() -> None:
 
 
 def test_losing_a_member_twice_or_after_the_end_is_no_matter() -> None:
-    runner = Runner(plan(1))
+    runner = make(1)
     start(runner, SilentLink(runner, 0))
     runner.lost(0, MemberLostError("died"))
     runner.lost(0, MemberLostError("died again"))
@@ -150,7 +153,7 @@ def test_losing_a_member_twice_or_after_the_end_is_no_matter() -> None:
 
 
 def test_messages_of_another_execution_are_dropped() -> None:
-    runner = Runner(plan(1))
+    runner = make(1)
     link = SilentLink(runner, 0)
     start(runner, link)
     runner.receive(0, messages.Failed(execution_id=EXECUTION - 1, member=0, kind="JobFailedError", error="old"))
@@ -161,7 +164,7 @@ def test_messages_of_another_execution_are_dropped() -> None:
 
 
 def test_other_versions_on_a_member_are_refused_by_name() -> None:
-    runner = Runner(plan(2))
+    runner = make(2)
     good, bad = Link(runner, 0), Link(runner, 1)
     runner.start()
     good.register()
@@ -179,7 +182,7 @@ def test_a_bug_in_a_link_ends_the_job_instead_of_leaving_it_waiting() -> None:
         def send(self, message: CoordinatorMessage) -> None:
             raise KeyError("a bug")
 
-    runner = Runner(plan(1))
+    runner = make(1)
     link = BuggyLink(runner, 0)
     start(runner, link)
     assert runner.wait(PATIENCE_S)
@@ -190,7 +193,7 @@ def test_a_bug_in_a_link_ends_the_job_instead_of_leaving_it_waiting() -> None:
 
 
 def test_a_message_that_cannot_be_at_this_moment_fails_the_job_and_does_not_hang_it() -> None:
-    runner = Runner(plan(1))
+    runner = make(1)
     link = SilentLink(runner, 0)
     start(runner, link)
     runner.receive(0, messages.Finished(execution_id=EXECUTION, member=0))  # it has not even prepared
@@ -200,7 +203,9 @@ def test_a_message_that_cannot_be_at_this_moment_fails_the_job_and_does_not_hang
 
 
 def test_delivered_rows_are_kept_by_vertex_in_order() -> None:
-    runner = Runner(plan(1))
+    runner = make(1)
+    runner.begin()
+    runner.handle_next()
     for value in (1, 2):
         rows = pa.record_batch({"x": [value]})
         sink = pa.BufferOutputStream()
@@ -213,7 +218,7 @@ def test_delivered_rows_are_kept_by_vertex_in_order() -> None:
 
 
 def test_a_member_that_does_not_stop_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    runner = Runner(plan(2), ending_warning_s=0.001)
+    runner = make(2, ending_warning_s=0.001)
     deaf = SilentLink(runner, 1)
     start(runner, Link(runner, 0), deaf)
     runner.receive(1, messages.Prepared(execution_id=EXECUTION, member=1))
@@ -227,7 +232,7 @@ def test_a_member_that_does_not_stop_is_named_in_the_log(caplog: pytest.LogCaptu
 
 def test_seconds_stand_still_after_the_end() -> None:
     now = [10.0]
-    runner = Runner(plan(1), clock=lambda: now[0])
+    runner = make(1, clock=lambda: now[0])
     now[0] = 12.5
     assert runner.seconds == 2.5
     start(runner, Link(runner, 0))
@@ -242,7 +247,7 @@ def test_execution_ids_strictly_increase() -> None:
 
 
 def test_a_second_registration_inside_an_execution_is_refused() -> None:
-    runner = Runner(plan(1))
+    runner = make(1)
     wrong = Registered(
         execution_id=EXECUTION, member=0, incarnation=0, pid=1, host="h", address="", versions=running_versions()
     )

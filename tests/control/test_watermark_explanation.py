@@ -58,7 +58,7 @@ def test_the_partition_that_is_furthest_behind_holds_the_watermark_back() -> Non
     assert explanation.late == ()
     text = str(explanation)
     assert "held back by source partition 'slow' (member 0, processor 0)" in text
-    sent = messages.Metrics(execution_id=1, member=0, values=dict(job._runner.members[0].metrics))
+    sent = messages.Metrics(execution_id=1, member=0, values=dict(job.runner.members[0].metrics))
     assert messages.decode_from_member(messages.encode(sent)) == sent  # members of other processes can report it
     assert "the partition that is furthest ahead is 1m ahead" in text
     assert "step 'counts': at 1969-12-31 23:59:50" in text

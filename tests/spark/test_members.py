@@ -22,7 +22,7 @@ from jetfast.control import messages
 from jetfast.control.endpoint import Address, Listener, dial
 from jetfast.control.job import Job
 from jetfast.control.messages import NO_EXECUTION, Registered, Versions
-from jetfast.control.runner import ExecutionSettings, Runner, new_execution_id
+from jetfast.control.runner import JobSettings, Runner
 from jetfast.control.versions import running_versions
 from jetfast.control.wire import COORDINATOR, Connection, Hello, Purpose, make_token
 from jetfast.core.dag import Dag, Edge, Vertex
@@ -89,10 +89,9 @@ def submit(
 ) -> Job:
     dag = graph(partitioned("key")) if dag is None else dag
     runner = Runner(
-        ExecutionSettings(
+        JobSettings(
             job="numbers",
             job_id="id",
-            execution_id=new_execution_id(),
             dag=cloudpickle.dumps(dag),
             member_count=members,
             workers=workers,

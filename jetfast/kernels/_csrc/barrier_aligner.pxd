@@ -22,6 +22,7 @@ cdef extern from "jetfast/barrier_aligner.hpp" namespace "jetfast" nogil:
         int64_t snapshot_id()
         int64_t expected_id()
         cpp_bool is_done(size_t queue)
+        cpp_bool is_missing(size_t queue)
         Outcome observe_barrier(size_t queue, int64_t snapshot_id, cpp_bool terminal) noexcept
         Outcome observe_done(size_t queue) noexcept
         cpp_bool is_blocked(size_t queue) noexcept

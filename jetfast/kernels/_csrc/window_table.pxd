@@ -1,5 +1,7 @@
 # Declarations of csrc/jetfast/window_table.hpp
 from libc.stdint cimport int32_t, int64_t
+from libcpp cimport bool as cbool
+from libcpp.vector cimport vector
 
 from jetfast.kernels._csrc.arena cimport Arena
 from jetfast.kernels._csrc.keyed_frames cimport MemoryUse, PartialColumns, TableSpec
@@ -7,9 +9,16 @@ from jetfast.kernels._csrc.keyed_results cimport KeyedResults
 
 
 cdef extern from "jetfast/window_table.hpp" namespace "jetfast" nogil:
+    cdef cppclass TopSpec:
+        int aggregate
+        int64_t count
+        cbool ascending
+        vector[int] group_keys
+
     cdef cppclass WindowTable(KeyedResults):
         WindowTable(TableSpec spec, Arena& arena) except +
         MemoryUse memory() except +
         void accumulate_partials(const PartialColumns& batch) except +
+        void keep_top(TopSpec spec) except +
         void advance(int64_t watermark) except +
         void restore(const PartialColumns& batch, int32_t partition) except +

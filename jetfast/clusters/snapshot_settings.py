@@ -1,0 +1,125 @@
+"""Decides at submission which guarantee a job gets, where its snapshots go, and says so in the log."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jetfast.control.job_state import refuse_completed
+from jetfast.core.dag import Dag
+from jetfast.core.guarantee import Guarantee
+from jetfast.engine.snapshot_store import SnapshotStore
+from jetfast.errors import JobDefinitionError
+from jetfast.types import Duration, positive_duration_us
+
+logger = logging.getLogger("jetfast")
+
+DEFAULT_SNAPSHOT_INTERVAL = "10s"
+
+
+@dataclass(frozen=True)
+class SnapshotWishes:
+    """What the user says of snapshots; see `LocalCluster.submit`."""
+
+    guarantee: Guarantee | None = None
+    store: SnapshotStore | None = None
+    interval: Duration = DEFAULT_SNAPSHOT_INTERVAL
+    max_restarts: int | None = None
+    fresh: bool = False
+
+    def check(self) -> None:
+        """Raise TypeError, JobDefinitionError or DurationError for what cannot be meant."""
+        if self.guarantee is not None and not isinstance(self.guarantee, Guarantee):
+            choices = ", ".join(f"Guarantee.{choice.name}" for choice in Guarantee)
+            raise TypeError(f"guarantee must be one of {choices}, got {self.guarantee!r}")
+        check_store(self.store)
+        positive_duration_us(self.interval, "snapshot_interval")
+        if self.max_restarts is not None:
+            if not isinstance(self.max_restarts, int) or isinstance(self.max_restarts, bool):
+                raise TypeError(f"max_restarts must be a whole number, or None (for ever), got {self.max_restarts!r}")
+            if self.max_restarts < 0:
+                raise JobDefinitionError(f"max_restarts must be at least 0, got {self.max_restarts}")
+        if not isinstance(self.fresh, bool):
+            raise TypeError(f"fresh must be True or False, got {self.fresh!r}")
+
+
+@dataclass(frozen=True)
+class SnapshotSettings:
+    """What a job gets."""
+
+    guarantee: Guarantee
+    store: SnapshotStore | None
+    """None: it takes no snapshots."""
+    interval_s: float
+    max_restarts: int | None
+    fresh: bool
+    weakened_by: tuple[str, ...]
+    """Why the guarantee is weaker than the one that was wanted, a sentence for each step."""
+
+
+def check_store(store: SnapshotStore | None) -> None:
+    """Raise TypeError for what is no snapshot store."""
+    if store is not None and not callable(getattr(store, "replace_record", None)):
+        raise TypeError(
+            "snapshot_store must be a store of jetfast.snapshots, such as "
+            f'jetfast.snapshots.directory("/var/lib/jobs"), got {store!r}'
+        )
+
+
+def choose_snapshots(
+    job: str, dag: Dag, wishes: SnapshotWishes, default_store: Callable[[], SnapshotStore] | None
+) -> SnapshotSettings:
+    """Return guarantee and store of a job, after looking whether the store can keep it and what it knows of the job.
+
+    `default_store` gives the store of a job that wants a guarantee and names none; None: there must be one.
+    Raises JobDefinitionError, and what the store raises when it cannot be reached.
+    """
+    store = wishes.store
+    wanted = wishes.guarantee
+    if wanted is None:
+        wanted = Guarantee.NONE if store is None else Guarantee.EXACTLY_ONCE
+    guarantee, weakened_by = dag.weakest_guarantee(wanted)
+    for sentence in weakened_by:
+        logger.warning("job %s: the guarantee is %s instead of %s: %s", job, guarantee.name, wanted.name, sentence)
+    if guarantee is Guarantee.NONE:
+        store = None
+    elif store is None:
+        if default_store is None:
+            raise JobDefinitionError(
+                f"guarantee {wanted.name} needs a place for snapshots: give snapshot_store=, such as "
+                'jetfast.snapshots.directory("/var/lib/jobs")'
+            )
+        store = default_store()
+    if store is None:
+        reason = " (no snapshot store: a restart starts from the beginning)" if wishes.guarantee is None else ""
+        logger.info("job %s: guarantee %s%s", job, guarantee.name, reason)
+    else:
+        store.check()
+        _look_for_record(job, store, wishes.fresh)
+        logger.info(
+            "job %s: guarantee %s, a snapshot every %s in %s, which survives %s",
+            job,
+            guarantee.name,
+            wishes.interval,
+            store.name,
+            store.survives,
+        )
+    return SnapshotSettings(
+        guarantee,
+        store,
+        positive_duration_us(wishes.interval, "snapshot_interval") / 1e6,
+        wishes.max_restarts,
+        wishes.fresh,
+        tuple(weakened_by),
+    )
+
+
+def _look_for_record(job: str, store: SnapshotStore, fresh: bool) -> None:
+    """Refuse a job that is completed, and say where one goes on. The coordinator looks again when it begins."""
+    found = store.read_record(job)
+    if found is None or fresh:
+        return
+    record = found.record
+    if record.completed and record.settled:
+        raise refuse_completed(job)
+    where = "the beginning" if record.snapshot is None else f"snapshot {record.snapshot}"
+    logger.info("job %s: %s knows a job of this name; it goes on from %s", job, store.name, where)

@@ -1,0 +1,120 @@
+"""What the coordinator asks of the snapshot store, and what comes back: commands and events of machines, as plain data.
+
+    ReadRecord       -> RecordRead       or StoreFailed
+    WriteValidation  -> StoreWritten     or StoreFailed
+    ReplaceRecord    -> StoreWritten     or StoreFailed
+    DeleteAreas         (nothing; what cannot be deleted now is deleted after the next snapshot)
+
+At most one of the first three is awaited at a time. A store may take as long as it likes: the machines never wait.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from jetfast.core.crash_points import reach
+from jetfast.engine.snapshot_store import (
+    ExecutionRecord,
+    OutcomeUnknown,
+    SnapshotArea,
+    SnapshotStore,
+    ValidationRecord,
+    VersionedRecord,
+)
+from jetfast.errors import JetfastError
+
+logger = logging.getLogger("jetfast")
+
+
+@dataclass(frozen=True)
+class ReadRecord:
+    """Read the execution record of the job."""
+
+
+@dataclass(frozen=True)
+class WriteValidation:
+    """Store what must be in the area of a snapshot."""
+
+    record: ValidationRecord
+
+
+@dataclass(frozen=True)
+class ReplaceRecord:
+    """Compare-and-set the execution record: it must still have `version`."""
+
+    record: ExecutionRecord
+    version: int
+
+
+@dataclass(frozen=True)
+class DeleteAreas:
+    """Delete all areas of the job that are older than the first of `keep`, and not among `keep`."""
+
+    keep: tuple[SnapshotArea, ...]
+
+
+StoreCommand = ReadRecord | WriteValidation | ReplaceRecord | DeleteAreas
+
+
+@dataclass(frozen=True)
+class RecordRead:
+    """There is this record, or none."""
+
+    found: VersionedRecord | None
+
+
+@dataclass(frozen=True)
+class StoreWritten:
+    """It is written. `version`: of the record, after ReplaceRecord."""
+
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class StoreFailed:
+    """It could not be read or written, or nobody knows (OutcomeUnknown)."""
+
+    error: Exception
+
+
+StoreAnswer = RecordRead | StoreWritten | StoreFailed
+
+
+def perform(store: SnapshotStore, job: str, command: StoreCommand) -> StoreAnswer | None:
+    """Do what a command says, for as long as it takes; return the answer (None: nobody waits for one)."""
+    try:
+        if isinstance(command, ReadRecord):
+            return RecordRead(store.read_record(job))
+        if isinstance(command, WriteValidation):
+            reach("before_validation_record")
+            store.write_validation(job, command.record)
+            return StoreWritten()
+        if isinstance(command, ReplaceRecord):
+            return StoreWritten(_replace_record(store, command))
+        _delete_areas(store, job, command.keep)
+        return None
+    except JetfastError as error:
+        if not isinstance(command, DeleteAreas):
+            return StoreFailed(error)
+        logger.warning("job %s: old snapshots in %s are kept for now: %s", job, store.name, error)
+        return None
+    except Exception as error:  # a store's own: what it had done by then is not known
+        unknown = OutcomeUnknown(f"{store.name} failed: {type(error).__name__}: {error}")
+        unknown.__cause__ = error
+        return StoreFailed(unknown)
+
+
+def _replace_record(store: SnapshotStore, command: ReplaceRecord) -> int:
+    snapshot = command.record.snapshot
+    if snapshot is None or snapshot.execution_id != command.record.execution_id or command.record.settled:
+        return store.replace_record(command.record, command.version)  # an execution begins, or nothing is left to do
+    reach("between_records")
+    version = store.replace_record(command.record, command.version)
+    reach("after_execution_record")
+    return version
+
+
+def _delete_areas(store: SnapshotStore, job: str, keep: tuple[SnapshotArea, ...]) -> None:
+    # Newer ones than the last decided may belong to a coordinator that has taken over: they are never touched.
+    for area in store.list_areas(job):
+        if area < keep[0] and area not in keep:
+            store.delete_area(job, area)

@@ -1,0 +1,125 @@
+"""The snapshot that an execution starts from: read once for each vertex and member, shared out to its processors.
+
+State of a partition goes to the one processor that owns the partition now, BROADCAST state to all. What the engine
+itself saves of each processor:
+
+    finished    it had sent D. A processor is restored as finished if the same number of processors saved it so, or if
+                all processors of its vertex were; sources know themselves what they have read to the end.
+    counters    such as "late_rows": their sums go on with processor 0
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from jetfast.core.processor import BROADCAST, ProcessorContext, StateBatch
+from jetfast.engine.snapshot_store import SnapshotArea, SnapshotStore, StateEntry
+from jetfast.engine.state_encoding import decode_state
+from jetfast.errors import JobDefinitionError
+
+ENGINE_KIND = "jetfast.engine"
+"""Kind of what the engine itself saves of a processor; processors name theirs otherwise."""
+_ENGINE_SCHEMA = pa.schema([("finished", pa.bool_()), ("counters", pa.map_(pa.string(), pa.int64()))])
+
+
+def engine_state(finished: bool, counters: Mapping[str, int]) -> list[StateBatch]:
+    """Return what the engine saves of one processor; nothing if there is nothing to say."""
+    counted = [(name, count) for name, count in counters.items() if count]
+    if not finished and not counted:
+        return []
+    return [StateBatch(BROADCAST, ENGINE_KIND, pa.record_batch([[finished], [counted]], schema=_ENGINE_SCHEMA))]
+
+
+@dataclass
+class RestoredShare:
+    """What one processor is given back."""
+
+    states: list[StateBatch] = field(default_factory=list)
+    finished: bool = False
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+class RestoredState:
+    """One snapshot, for the processors of one member. Safe for any number of threads.
+
+    Parameters
+    ----------
+    store, job, area : which snapshot
+    partition_count : of this execution; JobDefinitionError if the snapshot was taken with another
+    owners : by vertex, the index in the whole cluster of the processor that owns each partition,
+        shape (partition_count,)
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        job: str,
+        area: SnapshotArea,
+        partition_count: int,
+        owners: Mapping[str, npt.NDArray[np.int32]],
+    ) -> None:
+        self.store = store
+        self.job = job
+        self.area = area
+        self.owners = owners
+        record = store.read_validation(job, area)
+        if record.partition_count != partition_count:
+            raise JobDefinitionError(
+                f"snapshot {area} of job {job!r} has {record.partition_count} key partitions, the cluster "
+                f"{partition_count}: start the cluster with as many as the snapshot has"
+            )
+        self.parallelism = record.parallelism
+        self.shares: dict[str, dict[int, RestoredShare]] = {}
+        self.locks = {vertex: threading.Lock() for vertex in owners}
+
+    def take(self, context: ProcessorContext) -> RestoredShare:
+        """Return what a processor is given back, and let go of it."""
+        with self.locks[context.vertex]:  # the first to come reads for all of its vertex
+            shares = self.shares.get(context.vertex)
+            if shares is None:
+                shares = self.shares[context.vertex] = self.read(context)
+            return shares.pop(context.index)
+
+    def read(self, context: ProcessorContext) -> dict[int, RestoredShare]:
+        """Read all entries of a vertex; return the shares of its processors on this member."""
+        vertex = context.vertex
+        owners = self.owners[vertex]
+        first = context.index - context.local_index
+        shares = {index: RestoredShare() for index in range(first, first + context.local_parallelism)}
+        finished: set[int] = set()
+        for entry in self.store.read_files(self.job, self.area, vertex):
+            if entry.kind == ENGINE_KIND:
+                if take_engine_state(entry, shares.get(0)):
+                    finished.add(entry.processor)
+                continue
+            if not any(partition == BROADCAST or int(owners[partition]) in shares for partition in entry.partitions):
+                continue
+            for state in decode_state(entry):
+                if state.partition == BROADCAST:
+                    for share in shares.values():
+                        share.states.append(state)
+                elif (owner := shares.get(int(owners[state.partition]))) is not None:
+                    owner.states.append(state)
+        saved_parallelism = self.parallelism.get(vertex, 0)
+        for index, share in shares.items():
+            if saved_parallelism == context.parallelism:
+                share.finished = index in finished
+            else:
+                share.finished = 0 < saved_parallelism == len(finished)
+        return shares
+
+
+def take_engine_state(entry: StateEntry, first: RestoredShare | None) -> bool:
+    """Add the counters of a processor to those of processor 0, if that is here; was the processor finished?"""
+    finished = False
+    for state in decode_state(entry):
+        for saved in state.rows.to_pylist():
+            finished = finished or saved["finished"]
+            if first is not None:
+                for name, count in saved["counters"]:
+                    first.counters[name] = first.counters.get(name, 0) + count
+    return finished

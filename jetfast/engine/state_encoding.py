@@ -1,0 +1,39 @@
+"""State of processors as a snapshot store keeps it: one Arrow IPC stream for each kind, a record batch a partition."""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from jetfast.core.processor import StateBatch
+from jetfast.engine.snapshot_store import SnapshotDamaged, StateEntry
+
+
+def encode_state(processor: int, states: Iterable[StateBatch]) -> list[StateEntry]:
+    """Return the state of one processor as entries, one for each kind. ValueError if the schemas of a kind differ."""
+    by_kind: dict[str, list[StateBatch]] = {}
+    for state in states:
+        by_kind.setdefault(state.kind, []).append(state)
+    entries = []
+    for kind, batches in by_kind.items():
+        schema = batches[0].rows.schema
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as writer:
+            for state in batches:
+                if state.rows.schema != schema:
+                    raise ValueError(
+                        f"state {kind!r} has batches of different schemas: {schema} and {state.rows.schema}"
+                    )
+                writer.write_batch(state.rows)
+        partitions = tuple(state.partition for state in batches)
+        entries.append(StateEntry(processor, kind, partitions, sink.getvalue().to_pybytes()))
+    return entries
+
+
+def decode_state(entry: StateEntry) -> Iterator[StateBatch]:
+    """Give the batches of an entry; they share its memory. SnapshotDamaged if it is no state."""
+    try:
+        with pa.ipc.open_stream(entry.rows) as reader:
+            for partition, rows in zip(entry.partitions, reader, strict=True):
+                yield StateBatch(partition, entry.kind, rows)
+    except (pa.ArrowInvalid, ValueError, OSError) as error:
+        raise SnapshotDamaged(f"state {entry.kind!r} of processor {entry.processor} cannot be read: {error}") from error

@@ -1,0 +1,97 @@
+"""A whole job in the machines: whatever fails and whenever, each row is seen once, and the job comes to its end."""
+
+from random import Random
+
+import pytest
+
+from jetfast.control.coordinator import StoreAnswered
+from jetfast.control.job_state import JobStatus
+from jetfast.control.snapshot_round import RoundPhase
+from jetfast.control.store_commands import ReadRecord, RecordRead
+from jetfast.engine.snapshot_store import RecordConflict
+from jetfast.errors import JobCancelledError
+from tests.control.simulated_job import POISON, ROWS, FaultyStore, SimulatedJob, World
+
+SEEDS = range(40)
+
+
+def simulate(seed: int, fault: float = 0.0, **faults: float) -> SimulatedJob:
+    random = Random(seed)
+    return SimulatedJob(seed, FaultyStore(random, fault), World(), members=random.randint(1, 3), **faults)
+
+
+def rows_of_the_last_snapshot(job: SimulatedJob, member: int) -> int:
+    truth = job.store.truth()
+    return 0 if truth is None or truth.snapshot is None else job.world.snapshots[truth.snapshot][member][0]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_row_is_seen_once_though_members_die_and_the_store_fails_at_any_moment(seed: int) -> None:
+    job = simulate(seed, fault=0.15, deaths=0.02)
+    job.run()
+    assert job.outcome == [None]
+    assert job.coordinator.status is JobStatus.COMPLETED
+    for member in range(job.coordinator.shape.member_count):
+        assert sorted(job.world.rows(member)) == list(range(ROWS))
+    truth = job.store.truth()
+    assert truth is not None
+    assert truth.completed
+    assert len(job.store.list_areas("job")) <= 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_job_that_fails_or_is_cancelled_shows_the_rows_of_its_last_snapshot_and_no_others(seed: int) -> None:
+    job = simulate(seed, fault=0.05, deaths=0.01, poison=0.01 * (seed % 2))
+    cancel_at = Random(seed).randrange(60)
+    while not job.outcome:
+        cancel_at -= 1
+        if cancel_at == 0 and seed % 2 == 0:
+            job.cancel()
+        job.step()
+    (error,) = job.outcome
+    truth = job.store.truth()
+    assert error is None or error is POISON or isinstance(error, JobCancelledError)
+    assert (error is None) == (truth is not None and truth.completed)
+    for member in range(job.coordinator.shape.member_count):
+        assert len(job.world.rows(member)) == rows_of_the_last_snapshot(job, member)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_store_that_hangs_does_not_keep_a_cancelled_job_alive(seed: int) -> None:
+    job = simulate(seed)
+    for _ in range(seed * 2):
+        if not job.outcome:
+            job.step()
+    job.hung = True
+    job.cancel()
+    job.run(steps_max=500)
+    assert job.outcome == [None] or isinstance(job.outcome[0], JobCancelledError)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_coordinator_that_was_taken_over_commits_nothing_more_and_the_other_one_goes_on(seed: int) -> None:
+    old = simulate(seed)
+    for _ in range(30 + seed):
+        old.step()
+    new = SimulatedJob(seed + 1000, old.store, old.world, members=old.coordinator.shape.member_count)
+    jobs = [old, new]
+    random = Random(seed)
+    while not (old.outcome and new.outcome):
+        job = random.choice([job for job in jobs if not job.outcome])
+        job.step()
+        rounds = old.coordinator.rounds
+        truth = old.store.truth()
+        assert truth is not None
+        if not old.outcome and rounds is not None and truth.execution_id != old.coordinator.execution_id:
+            assert rounds.phase is not RoundPhase.OVER or rounds.claimed.record.completed
+    assert new.outcome == [None] or old.outcome == [None]
+    assert isinstance(old.outcome[0], RecordConflict) or old.outcome == [None]
+    for member in range(new.coordinator.shape.member_count):
+        assert sorted(new.world.rows(member)) == list(range(ROWS))
+
+
+def test_an_answer_of_the_store_to_an_execution_that_has_ended_is_dropped() -> None:
+    job = simulate(3)
+    for _ in range(5):
+        job.step()
+    assert job.coordinator.handle(StoreAnswered(ReadRecord(), RecordRead(None))) == []
