@@ -75,30 +75,4 @@ inline bool slide_sums(double* high, double* low, const uint32_t* entries, const
   return slide_sums_body<deduct>(high, low, values, count) == 0;
 }
 
-// ---- means -------------------------------------------------------------------------------------------------------------
-
-// target[i] = sums[i] / counts[i]; counts are in [1, 2^63).
-JETFAST_INLINE void write_means_body(const double* __restrict sums, const uint64_t* __restrict counts, int64_t count,
-                                     double* __restrict target) {
-  for (int64_t i = 0; i < count; ++i) target[i] = sums[i] / static_cast<double>(static_cast<int64_t>(counts[i]));
-}
-
-#if JETFAST_X86
-JETFAST_TARGET_AVX2 inline void write_means_avx2(const double* sums, const uint64_t* counts, int64_t count, double* target) {
-  write_means_body(sums, counts, count, target);
-}
-JETFAST_TARGET_AVX512 inline void write_means_avx512(const double* sums, const uint64_t* counts, int64_t count,
-                                                     double* target) {
-  write_means_body(sums, counts, count, target);
-}
-#endif
-
-inline void write_means(const double* sums, const uint64_t* counts, int64_t count, double* target) {
-#if JETFAST_X86
-  if (simd_level() == SimdLevel::avx512) return write_means_avx512(sums, counts, count, target);
-  if (simd_level() == SimdLevel::avx2) return write_means_avx2(sums, counts, count, target);
-#endif
-  write_means_body(sums, counts, count, target);
-}
-
 }  // namespace jetfast

@@ -200,7 +200,8 @@ class KeyIndex {
   uint32_t slot_limit() const { return pool_.limit(); }  // every slot is below
   int64_t live() const { return pool_.live(); }
   const std::vector<uint32_t>& free_slots() const { return pool_.free_slots(); }
-  uint64_t releases() const { return releases_; }  // while it stays, a slot keeps its key
+  uint64_t releases() const { return releases_; }  // while it stays, a slot that is taken keeps its key
+  bool is_full(size_t block) const { return pool_.is_full(block); }  // every slot of the block below slot_limit is taken
   int64_t bytes() const {
     int64_t bytes = pool_.bytes();
     if (one_word_) bytes += words_.bytes();

@@ -12,8 +12,8 @@
 #include "jetfast/arena.hpp"
 #include "jetfast/batch.hpp"
 #include "jetfast/column_view.hpp"
-#include "jetfast/exact_sums.hpp"
 #include "jetfast/keyed_frames.hpp"
+#include "jetfast/window_rows.hpp"
 #include "jetfast/partition.hpp"
 #include "jetfast/value_column.hpp"
 

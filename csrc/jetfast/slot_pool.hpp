@@ -9,26 +9,35 @@ namespace jetfast {
 
 constexpr uint32_t kNoSlot = 0xffffffffu;
 
+// So many slots in a row are a block: windows emit their results, and the keys of them, block by block.
+constexpr uint32_t kBlockSlots = 16384;
+
 class SlotPool {
  public:
   uint32_t take() {
     if (!free_.empty()) {
       const uint32_t slot = free_.back();
       free_.pop_back();
+      --free_in_block_[slot / kBlockSlots];
       return slot;
     }
     if (limit_ >= kNoSlot - 2) throw std::length_error("more than 2^32 - 3 keys at once");
+    if (limit_ % kBlockSlots == 0) free_in_block_.push_back(0);
     return limit_++;
   }
-  void give_back(uint32_t slot) { free_.push_back(slot); }
+  void give_back(uint32_t slot) {
+    free_.push_back(slot);
+    ++free_in_block_[slot / kBlockSlots];
+  }
   uint32_t limit() const { return limit_; }
   int64_t live() const { return static_cast<int64_t>(limit_) - static_cast<int64_t>(free_.size()); }
   const std::vector<uint32_t>& free_slots() const { return free_; }
-  int64_t bytes() const { return static_cast<int64_t>(free_.capacity() * sizeof(uint32_t)); }
+  bool is_full(size_t block) const { return free_in_block_[block] == 0; }  // every slot of it below `limit` is taken
+  int64_t bytes() const { return static_cast<int64_t>((free_.capacity() + free_in_block_.capacity()) * sizeof(uint32_t)); }
 
  private:
   uint32_t limit_ = 0;
-  std::vector<uint32_t> free_;
+  std::vector<uint32_t> free_, free_in_block_;
 };
 
 }  // namespace jetfast

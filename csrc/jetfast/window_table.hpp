@@ -28,6 +28,7 @@
 #include "jetfast/keyed_results.hpp"
 #include "jetfast/slot_frames.hpp"
 #include "jetfast/top_selection.hpp"
+#include "jetfast/window_rows.hpp"
 
 namespace jetfast {
 
@@ -95,7 +96,10 @@ class WindowTable : public SlotFrames {
     ResultRows out;
     while (out.count < rows_max) {
       if (window_ == nullptr && !open_window()) break;
-      if (out.count == 0 && emit_piece(rows_max, result)) break;
+      if (out.count == 0 && emit_piece(rows_max, result)) {
+        if (result.row_count > 0) break;
+        continue;
+      }
       if (out.columns.empty()) rows_max = allocate_results(out, rows_max);
       write_window(out, rows_max - out.count);
       if (cursor_ == window_->count) close_window();
@@ -491,25 +495,49 @@ class WindowTable : public SlotFrames {
     return out.capacity;
   }
 
-  // A batch of its own for a long piece of one window in which every slot has rows: no list of slots, and columns that are
-  // as in the piece before are shared. False if the next results are not of that kind.
+  // A batch of its own for a long piece of one window by slot: its time columns are shared, and while its slots have rows
+  // without a gap, its key columns too. No longer than a block, so that results and the fields behind them stay in the
+  // second-level cache. False if the next results are not of that kind.
   bool emit_piece(int64_t rows_max, Rows& result) {
-    const uint32_t start = cursor_;
-    const int64_t count = std::min<int64_t>(rows_max, int64_t{window_->count} - start);
-    if (count < kWriteRows || !window_->dense || !bounds_.empty() || !has_no_zero(window_->rows() + start, count)) return false;
+    if (int64_t{window_->count} - cursor_ < kWriteRows || !window_->dense || !bounds_.empty()) return false;
     ResultRows out;
-    out.capacity = count;
-    out.first_slot = start;
-    out.columns.push_back(constant_times(0, saturating_add(window_end_, -shape_.size), count));
-    out.columns.push_back(constant_times(1, window_end_, count));
-    for (const AggregateSpec& aggregate : aggregates_)
-      out.columns.push_back(allocate_fixed(arena_, aggregate.result_type, count, may_be_null(aggregate, *window_)));
-    for (int64_t written = 0; written < count; written += kWriteRows)
-      write_fields(out, nullptr, start + static_cast<uint32_t>(written), std::min(kWriteRows, count - written));
-    result = finish_results_with(out, cached_keys(start, count));
-    cursor_ += static_cast<uint32_t>(count);
+    out.first_slot = cursor_;
+    out.capacity = std::min({rows_max, int64_t{kBlockSlots - cursor_ % kBlockSlots}, int64_t{window_->count} - cursor_});
+    const int64_t gaps = zeros_among(window_->rows() + cursor_, out.capacity);
+    if (gaps > 0 && gaps <= kFewGaps) out.capacity = first_zero(window_->rows() + cursor_, out.capacity);
+    const bool in_row = gaps == 0 || (gaps <= kFewGaps && out.capacity >= kWriteRows);
+    if (in_row) cursor_ += static_cast<uint32_t>(out.capacity);
+    else out.capacity = list_slots(std::min<int64_t>(rows_max, kBlockSlots), out.slots);
+    if (out.capacity < kWriteRows && out.first_slot == 0) {  // a window of few keys: it may share its batch with others
+      cursor_ = 0;
+      return false;
+    }
+    if (out.capacity > 0) {
+      const int64_t count = out.capacity;
+      out.columns.push_back(constant_times(0, saturating_add(window_end_, -shape_.size), count));
+      out.columns.push_back(constant_times(1, window_end_, count));
+      for (const AggregateSpec& aggregate : aggregates_)
+        out.columns.push_back(allocate_fixed(arena_, aggregate.result_type, count, may_be_null(aggregate, *window_)));
+      for (int64_t written = 0; written < count; written += kWriteRows)
+        write_fields(out, in_row ? nullptr : out.slots.data() + written,
+                     in_row ? out.first_slot + static_cast<uint32_t>(written) : 0, std::min(kWriteRows, count - written));
+      result = in_row ? finish_results_with(out, keys_in_row(out.first_slot, count)) : finish_results(out);
+    }
     if (cursor_ == window_->count) close_window();
     return true;
+  }
+
+  // The next slots of the (dense) window that have rows, up to slots_max, from cursor_ on, which moves behind them.
+  int64_t list_slots(int64_t slots_max, std::vector<uint32_t>& slots) {
+    int64_t listed = 0;
+    while (listed < slots_max && cursor_ < window_->count) {
+      const int64_t count = std::min({kWriteRows, slots_max - listed, int64_t{window_->count} - cursor_});
+      slots.resize(static_cast<size_t>(listed + count));
+      listed += list_present(window_->rows() + cursor_, cursor_, count, slots.data() + listed);
+      cursor_ += static_cast<uint32_t>(count);
+    }
+    slots.resize(static_cast<size_t>(listed));
+    return listed;
   }
 
   // `count` times of one value; which: 0 starts, 1 ends.
@@ -596,7 +624,7 @@ class WindowTable : public SlotFrames {
     const uint32_t start = cursor_;
     const int64_t count = std::min<int64_t>(room, window_->count - start);
     cursor_ += static_cast<uint32_t>(count);
-    if (bounds_.empty() && (!window_->dense || has_no_zero(window_->rows() + start, count))) {
+    if (bounds_.empty() && (!window_->dense || zeros_among(window_->rows() + start, count) == 0)) {
       piece_start_ = out.count == 0 && window_->dense ? start : kNoEntry;
       for (int64_t written = 0; written < count; written += kWriteRows) {
         const int64_t part = std::min(kWriteRows, count - written);
@@ -617,12 +645,6 @@ class WindowTable : public SlotFrames {
       }
       if (!chosen_.empty()) write_entries(out, chosen_.data(), 0, static_cast<int64_t>(chosen_.size()));
     }
-  }
-
-  static bool has_no_zero(const uint64_t* row_counts, int64_t count) {
-    uint64_t zeros = 0;
-    for (int64_t i = 0; i < count; ++i) zeros += row_counts[i] == 0;
-    return zeros == 0;
   }
 
   // `count` results, whose slots are there: entries from `start` on, or those of a list.
@@ -668,43 +690,51 @@ class WindowTable : public SlotFrames {
       if (merges) {
         merged_[field].resize(words);
         states[field] = reinterpret_cast<uint8_t*>(merged_[field].data());
-        merge_states(fields_[field], after, own, count, reinterpret_cast<uint8_t*>(merged_[field].data()));
+        if (fields_[field].kind == FieldKind::sum_double)
+          add_pairs(reinterpret_cast<const double*>(after), reinterpret_cast<const double*>(own), count,
+                    reinterpret_cast<double*>(merged_[field].data()));
+        else
+          merge_states(fields_[field], after, own, count, reinterpret_cast<uint8_t*>(merged_[field].data()));
       }
     }
   }
 
   Rows finish_window_results(ResultRows& out) {
     if (piece_start_ == kNoEntry) return finish_results(out);
-    return finish_results_with(out, cached_keys(piece_start_, out.count));
+    return finish_results_with(out, keys_in_row(piece_start_, out.count));
   }
 
-  // Key columns of `count` slots from `start` on, all of which have rows: most windows have the same keys as the one before.
-  const std::vector<Column>& cached_keys(uint32_t start, int64_t count) {
-    CachedKeys* cached = nullptr;
-    for (CachedKeys& other : cached_keys_)
-      if (other.start == start) cached = &other;
-    if (cached == nullptr) {
-      if (cached_keys_.size() >= 64) cached_keys_.clear();
-      cached_keys_.emplace_back();
-      cached = &cached_keys_.back();
-    }
-    if (cached->start != start || cached->count != count || cached->releases != keys_.releases()) {
-      chosen_.resize(static_cast<size_t>(count));
-      for (int64_t i = 0; i < count; ++i) chosen_[static_cast<size_t>(i)] = start + static_cast<uint32_t>(i);
-      *cached = {start, count, keys_.releases(), keys_.keys_of(chosen_.data(), count, arena_)};
-    }
-    return cached->columns;
+  // Key columns of `count` slots from `start` on, all of which have rows. Those of whole blocks are kept: most windows have
+  // the same keys as the one before.
+  std::vector<Column> keys_in_row(uint32_t start, int64_t count) {
+    const size_t block = start / kBlockSlots;
+    const uint32_t first = static_cast<uint32_t>(block) * kBlockSlots;
+    const uint32_t end = std::min(first + kBlockSlots, keys_.slot_limit());
+    if (start + count > end || !keys_.is_full(block)) return keys_of_slots(start, count);
+    if (kept_keys_.size() <= block) kept_keys_.resize(block + 1);
+    KeptKeys& kept = kept_keys_[block];
+    if (kept.count < start + count - first || kept.releases != keys_.releases())
+      kept = {end - first, keys_.releases(), keys_of_slots(first, end - first)};
+    std::vector<Column> columns;
+    for (const Column& column : kept.columns) columns.push_back(slice_column(column, start - first, count));
+    return columns;
   }
 
-  struct CachedKeys {
-    uint32_t start = kNoEntry;
+  std::vector<Column> keys_of_slots(uint32_t start, int64_t count) {
+    chosen_.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) chosen_[static_cast<size_t>(i)] = start + static_cast<uint32_t>(i);
+    return keys_.keys_of(chosen_.data(), count, arena_);
+  }
+
+  struct KeptKeys {
     int64_t count = 0;
     uint64_t releases = 0;
     std::vector<Column> columns;
   };
 
-  static constexpr int64_t kWriteRows = 4096;
-  static constexpr int64_t kTopRows = 1024;  // room for the results of several windows
+  static constexpr int64_t kWriteRows = 2048;  // the fields of so many keys fit the first-level cache
+  static constexpr int64_t kFewGaps = 4;       // in a block
+  static constexpr int64_t kTopRows = 1024;    // room for the results of several windows
   static constexpr int kAllColumns = -2;
 
   int64_t front_end_ = kMinTime;
@@ -716,7 +746,7 @@ class WindowTable : public SlotFrames {
   int64_t first_accepted_ = 0;  // place of the first row of grouped_ that is not late
   int64_t greatest_bound_ = kMinTime;
   uint32_t piece_start_ = kNoEntry;  // first slot of results that are slots in a row
-  std::vector<CachedKeys> cached_keys_;
+  std::vector<KeptKeys> kept_keys_;  // by block
   Column constant_times_[2];
   std::unique_ptr<TopSelection> top_;  // if only the best results are emitted
   int top_column_ = -1;                // the value column of what they are compared by

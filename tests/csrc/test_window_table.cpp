@@ -196,6 +196,63 @@ void sums_of_many_rows_are_compensated() {
   }
 }
 
+// Keys enough for pieces of windows by slot: without gaps, with few, with many, and windows of few keys among many slots.
+void windows_of_many_keys_come_in_pieces(int64_t rows_max) {
+  constexpr int64_t kKeys = 40000, kFrames = 12;
+  const WindowShape shape{30, 10, 0};
+  const auto rows_of = [](int64_t frame, int64_t key) -> int64_t {
+    if (frame < 0 || frame >= kFrames) return 0;
+    if (frame >= 9) return key % 1000 == 3;
+    if (frame >= 6) return key % 2;
+    if (frame >= 3) return key % 6000 == 17 ? 0 : 1 + key % 2;
+    return 1 + (key + frame) % 3 / 2;
+  };
+  Arena arena;
+  WindowTable table(make_spec(shape), arena);
+  std::vector<int64_t> results_of_end(static_cast<size_t>(kFrames) + 3, 0);
+  const auto check_results = [&] {
+    while (true) {
+      const Rows rows = table.emit(rows_max);
+      if (rows.row_count == 0) return;
+      CHECK(rows.row_count <= rows_max);
+      const auto column = [&](size_t index) { return static_cast<const int64_t*>(rows.columns[index].view.values); };
+      for (int64_t row = 0; row < rows.row_count; ++row) {
+        const int64_t key = column(0)[row], last = column(2)[row] / 10 - 1;
+        CHECK(column(1)[row] == column(2)[row] - shape.size);
+        int64_t count = 0, sum = 0;
+        for (int64_t frame = last - 2; frame <= last; ++frame) {
+          count += rows_of(frame, key);
+          sum += rows_of(frame, key) * (frame + key);
+        }
+        CHECK(count > 0 && column(3)[row] == count && column(4)[row] == sum);
+        CHECK(static_cast<const double*>(rows.columns[6].view.values)[row] == static_cast<double>(sum) / 4);
+        ++results_of_end[static_cast<size_t>(last)];
+      }
+    }
+  };
+  for (int64_t frame = 0; frame < kFrames; ++frame) {
+    Input input;
+    for (int64_t key = 0; key < kKeys; ++key)
+      for (int64_t row = 0; row < rows_of(frame, key); ++row) {
+        input.keys.push_back(key);
+        input.times.push_back(frame * 10 + row);
+        input.values.push_back(frame + key);
+        input.numbers.push_back(static_cast<double>(frame + key) / 4);
+      }
+    table.accumulate(input.columns(), nullptr);
+    table.advance(frame * 10 + 10);
+    check_results();
+  }
+  table.advance(kMaxTime);
+  check_results();
+  for (int64_t last = 0; last < kFrames + 2; ++last) {
+    int64_t wanted = 0;
+    for (int64_t key = 0; key < kKeys; ++key)
+      wanted += rows_of(last, key) + rows_of(last - 1, key) + rows_of(last - 2, key) > 0;
+    CHECK(results_of_end[static_cast<size_t>(last)] == wanted);
+  }
+}
+
 void frames_saturate_and_are_right_for_negative_times() {
   const WindowShape shape{30, 10, 3};
   CHECK(shape.floor(-1) == -7 && shape.frame_of(-1) == 3 && shape.frame_of(3) == 13 && shape.floor(3) == 3);
@@ -230,6 +287,7 @@ int main() {
     for (const bool with_restores : {false, true})
       for (const int64_t dense_bytes : {int64_t{1} << 26, int64_t{0}, int64_t{9000}})
         for (const bool rounded : {false, true}) windows_equal_sums_over_all_rows(shape, with_restores, dense_bytes, rounded);
+  for (const int64_t rows_max : {int64_t{1000}, int64_t{65536}}) windows_of_many_keys_come_in_pieces(rows_max);
   sums_of_many_rows_are_compensated();
   frames_saturate_and_are_right_for_negative_times();
   halves_survive_the_way_through_double();
