@@ -72,13 +72,6 @@ class KeyedResults : public KeyedFrames {
     return bounds_.empty() ? watermark_ : std::max(watermark_, bounds_[static_cast<size_t>(partition)]);
   }
 
-  void add_counters(int64_t more_rows, int64_t rejected, int64_t late, int64_t partly_late) {
-    rows += more_rows;
-    rejected_rows += rejected;
-    late_rows += late;
-    partly_late_rows += partly_late;
-  }
-
  protected:
   // row_partitions_ = partition of each row of a batch (0 without keys).
   void assign_row_partitions(const std::vector<ColumnView>& keys, int64_t row_count) {

@@ -428,8 +428,8 @@ cdef class ResultTable:
     def save(self):
         """Return the state: (partition, kind, pyarrow.RecordBatch), at most one million rows copied at a time.
 
-        kind "windows" or "sessions": what is open, as rows of partial_schema; "bounds": the watermark of the partition;
-        "counters". ValueError while results that are due have not been emitted.
+        kind "windows" or "sessions": what is open, as rows of partial_schema; "bounds": the watermark of the partition.
+        Counts of rows are not in it. ValueError while results that are due have not been emitted.
         """
         return [piece for piece, _ in self.save_with_places()]
 
@@ -459,14 +459,6 @@ cdef class ResultTable:
         for position, owned in enumerate(self.owned):
             if bounds[position] > INT64_MIN:
                 state.append(((owned, "bounds", bound_rows.slice(position, 1)), None))
-        counters = {
-            "rows": self.rows,
-            "late_rows": self.late_rows,
-            "partly_late_rows": self.partly_late_rows,
-            "rejected_rows": self.rejected_rows,
-        }
-        if any(counters.values()) and len(self.owned):
-            state.append(((self.owned[0], "counters", pa.RecordBatch.from_pylist([counters])), None))
         return state
 
     def _check_partition(self, partition):
@@ -488,13 +480,8 @@ cdef class ResultTable:
         elif kind == "bounds":
             for bound in rows.column("bound").to_pylist():
                 self.results.restore_bound(partition, bound)
-        elif kind == "counters":
-            for counters in rows.to_pylist():
-                self.results.add_counters(
-                    counters["rows"], counters["rejected_rows"], counters["late_rows"], counters["partly_late_rows"]
-                )
         else:
-            raise ValueError(f"this step saves {self.state_kind}, bounds and counters, not {kind!r}")
+            raise ValueError(f"this step saves {self.state_kind} and bounds, not {kind!r}")
 
     def finish_restore(self):
         """All state has come back; rows may follow."""

@@ -221,6 +221,11 @@ def split_by_owner(rows: Sequence[Row], keys: list[str], owners: int) -> list[li
     ]
 
 
+def row_counts(tables: Sequence[Any]) -> Any:
+    """All rows, late ones and partly late ones, of all tables."""
+    return np.sum([(table.rows, table.late_rows, table.partly_late_rows) for table in tables], axis=0)
+
+
 def owned_by(owner: int, owners: int) -> Any:
     return np.arange(owner, 271, owners, dtype=np.int32)
 
@@ -254,8 +259,10 @@ def test_a_save_and_restore_at_every_pause_changes_nothing(
     """Before each step the state moves to another number of tables."""
     slow = reference(window, keys)
     tables = [make_table(window, keys, partitions=owned_by(0, 1))]
+    counted = np.zeros(3, np.int64)  # counts are not part of the state
     for number, step in enumerate(watermarks(script)):
         owners = owner_counts[number % len(owner_counts)]
+        counted += row_counts(tables)
         state = [piece for table in tables for piece in table.save()]
         tables = [make_table(window, keys, partitions=owned_by(owner, owners)) for owner in range(owners)]
         restore_all(tables, state, backwards=number % 2 == 1)
@@ -270,8 +277,8 @@ def test_a_save_and_restore_at_every_pause_changes_nothing(
             for table, part in zip(tables, split_by_owner(step, keys, owners), strict=True):
                 if part:
                     table.accumulate(to_batch(part))
-        totals = [sum(getattr(table, name) for table in tables) for name in ("rows", "late_rows", "partly_late_rows")]
-        assert totals == [slow.rows, slow.late_rows, slow.partly_late_rows]
+        totals = counted + row_counts(tables)
+        assert totals.tolist() == [slow.rows, slow.late_rows, slow.partly_late_rows]
 
 
 @settings(max_examples=40, deadline=None)
@@ -313,7 +320,7 @@ def test_each_partition_is_treated_by_its_own_bound(
             late = one.accumulate(to_batch(step), collect_late=True)
             assert (len(late) if late else 0) == missed
     for name in ("rows", "late_rows", "partly_late_rows", "rejected_rows"):
-        assert getattr(one, name) == sum(getattr(twin, name) for twin in slow)
+        assert sum(getattr(table, name) for table in [*tables, one]) == sum(getattr(twin, name) for twin in slow)
 
 
 @settings(max_examples=60, deadline=None)

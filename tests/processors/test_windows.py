@@ -317,7 +317,7 @@ def test_partitions_keep_their_own_bounds_from_two_processors_onto_three():
         late += processor.counters["late_rows"]
         on_time += processor.counters["on_time_rows"]
     assert late == sum(home % 2 == 0 for home in partitions)
-    assert late + on_time == 80
+    assert late + on_time == 40
 
 
 def test_state_of_two_stages_goes_on_in_one_and_back():
