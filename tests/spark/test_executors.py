@@ -14,7 +14,7 @@ import pytest
 import jetfast as jf
 from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.routing import partitioned
-from jetfast.errors import MemberLostError, ResourcesError
+from jetfast.errors import JobCancelledError, MemberLostError, ResourcesError
 from jetfast.processors.sink import WriteSink
 from jetfast.processors.source import ReadSource
 from jetfast.spark import SparkCluster
@@ -75,6 +75,46 @@ def test_members_on_different_executors_exchange_rows(session: Any) -> None:
 def test_more_members_than_all_executors_can_carry_are_refused(session: Any) -> None:
     with pytest.raises(ResourcesError, match=r"5 free Spark slots are needed.* 2 executor\(s\) with 4 slot"):
         SparkCluster(session, members=5).submit(Exchange(), progress=False)
+
+
+def lagging() -> jf.Pipeline:
+    """Two partitions of a live source, read on two executors; "south" is 60 s behind "north" and falls silent there."""
+    seconds = {"north": range(60, 120, 10), "south": range(0, 60, 10)}
+    source = jf.memory(
+        partitions={
+            name: {"time": pa.array([second * 10**6 for second in times], pa.timestamp("us")), "meter": [name] * 6}
+            for name, times in seconds.items()
+        },
+        unbounded=True,
+    )
+    pipeline = jf.Pipeline("meters")
+    readings = pipeline.read(source, name="readings").with_event_time("time", jf.watermarks.fixed_lag("10s"), "0s")
+    readings.group_by("meter").window(jf.tumbling("10s")).agg(n=jf.count(), name="counts").collect()
+    return pipeline
+
+
+def test_explain_watermark_names_the_partition_and_member_that_hold_time_back(session: Any) -> None:
+    job = SparkCluster(session, members=2).submit(lagging(), progress=False)
+    # Each member tells of its own sources and steps now and then; both must have.
+    until(lambda: len(job.explain_watermark().sources[:1] and job.explain_watermark().sources[0].partitions) == 2)
+    until(lambda: job.explain_watermark().watermark_us == 40 * 10**6)
+    holder = job.explain_watermark().held_back_by
+    assert holder is not None
+    assert (holder.partition, holder.member, holder.behind_us) == ("south", 1, 60 * 10**6)
+    assert "waits for a row later than 1970-01-01 00:00:50" in holder.waits_for
+    assert job.metrics["late_rows"] == 0
+    job.cancel()
+    with pytest.raises(JobCancelledError):
+        job.wait()
+
+
+def test_with_a_retention_nobody_waits_for_another_executor_for_ever(session: Any) -> None:
+    job = SparkCluster(session, members=2).submit(lagging(), progress=False, max_watermark_retention="200ms")
+    # The watermark of "north", 110 s less the lag, is forwarded though "south" stays where it is.
+    until(lambda: job.metrics["vertices"].get("counts", {}).get("watermark_us") == 100 * 10**6)
+    job.cancel()
+    with pytest.raises(JobCancelledError):
+        job.wait()
 
 
 def test_a_killed_worker_is_not_started_again_by_spark_within_the_job(session: Any) -> None:
