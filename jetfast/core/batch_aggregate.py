@@ -47,11 +47,14 @@ class BatchAggregate:
         return type(self).__name__
 
     def state_type(self, inputs: pa.Schema) -> pa.DataType:
-        """Type of the states, given the columns (a dictionary as its values). TypeError: there are none of these."""
+        """Type of the states, given the columns (a dictionary as its values, a string_view as string).
+
+        Raises TypeError for columns that cannot be aggregated so.
+        """
         raise NotImplementedError(f"{self.label} needs state_type(inputs)")
 
     def result_type(self, inputs: pa.Schema) -> pa.DataType:
-        """Type of the result, given the columns. TypeError: it cannot be computed of these."""
+        """Type of the result, given the columns. TypeError as `state_type`."""
         raise NotImplementedError(f"{self.label} needs result_type(inputs)")
 
     def accumulate(self, rows: pa.RecordBatch, groups: Groups, group_count: int) -> pa.Array:
@@ -151,14 +154,17 @@ def check_inputs(
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """The type of the values: of a dictionary's, if it is one."""
+    """The type as functions get it: a dictionary as its values, views of texts and bytes as those."""
     while pa.types.is_dictionary(data_type):
         data_type = data_type.value_type
-    return data_type
+    if pa.types.is_string_view(data_type):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(data_type) else data_type
 
 
 def plain_array(array: pa.Array) -> pa.Array:
-    """The values of a dictionary; other arrays as they are."""
-    while pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    return array
+    """An array as one of its plain_type."""
+    if pa.types.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(array.indices, plain_array(array.dictionary)).dictionary_decode()
+    wanted = plain_type(array.type)
+    return array if array.type == wanted else array.cast(wanted)

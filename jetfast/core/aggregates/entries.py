@@ -53,12 +53,21 @@ def valid_rows(*arrays: pa.Array) -> Ints | None:
     return None if valid is None else np.flatnonzero(valid)
 
 
+def as_doubles(numbers: pa.Array) -> npt.NDArray[np.float64]:
+    """Numbers without nulls as the nearest doubles."""
+    if pa.types.is_decimal(numbers.type):
+        numbers = numbers.cast(pa.float64())
+    doubles: npt.NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False).astype(np.float64)
+    return doubles
+
+
 def without_negative_zero(values: pa.Array) -> pa.Array:
     """-0.0 and 0.0 are one value, and come out as 0.0."""
     if not pa.types.is_floating(values.type):
         return values
     numbers = values.to_numpy(zero_copy_only=False)
-    plain = pa.array(numbers + numbers.dtype.type(0), values.type, from_pandas=False)
+    with np.errstate(invalid="ignore"):  # a NaN that signals
+        plain = pa.array(numbers + numbers.dtype.type(0), values.type, from_pandas=False)
     return plain if values.null_count == 0 else pc.if_else(values.is_valid(), plain, None)
 
 
@@ -71,8 +80,8 @@ def require_sortable(what: str, data_type: pa.DataType) -> None:
         is_kind(data_type)
         for is_kind in (
             kinds.is_integer, kinds.is_floating, kinds.is_decimal, kinds.is_boolean, kinds.is_fixed_size_binary,
-            kinds.is_string, kinds.is_large_string, kinds.is_string_view,
-            kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view,
+            kinds.is_string, kinds.is_large_string,
+            kinds.is_binary, kinds.is_large_binary,
         )
     ):  # fmt: skip
         raise TypeError(f"{what} needs numbers, times, booleans, texts or bytes, got {data_type}")
@@ -106,7 +115,9 @@ def as_numbers(values: pa.Array) -> Ints | None:
     data_type = values.type
     numbers: Ints | None = None
     if pa.types.is_floating(data_type):
-        doubles = values.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0
+        doubles = as_doubles(values)
+        with np.errstate(invalid="ignore"):  # a NaN that signals
+            doubles = doubles + 0.0
         doubles[np.isnan(doubles)] = np.nan
         bits = doubles.view(np.int64)
         numbers = bits ^ ((bits >> 63) & np.int64(2**63 - 1))
@@ -124,10 +135,6 @@ def as_numbers(values: pa.Array) -> Ints | None:
 def encodable(values: pa.Array) -> pa.Array:
     """Values of a type that Arrow's dictionary_encode and sort_indices take."""
     data_type = values.type
-    if pa.types.is_string_view(data_type):
-        return values.cast(pa.large_string())
-    if pa.types.is_binary_view(data_type):
-        return values.cast(pa.large_binary())
     if pa.types.is_decimal32(data_type) or pa.types.is_decimal64(data_type):
         return values.cast(pa.decimal128(data_type.precision, data_type.scale))
     return values

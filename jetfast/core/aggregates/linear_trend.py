@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jetfast.core.aggregates.entries import valid_rows
+from jetfast.core.aggregates.entries import as_doubles, valid_rows
 from jetfast.core.batch_aggregate import EVENT_TIME, BatchAggregate, Groups
 
 Floats = npt.NDArray[np.float64]
@@ -64,10 +64,10 @@ class LinearTrend(BatchAggregate):
             origin = least(whole, groups, group_count)
             far = distance(whole, origin[groups])
         else:
-            far = x.cast(pa.float64()).to_numpy(zero_copy_only=False)
+            far = as_doubles(x)
         ones = np.ones(len(groups), np.int64)
         zeros = np.zeros(len(groups))
-        near = y.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        near = as_doubles(y)
         return moments(origin, ones, far, near, zeros, zeros, groups, group_count)
 
     def combine(self, states: pa.Array, groups: Groups, group_count: int) -> pa.Array:

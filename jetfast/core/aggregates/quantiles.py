@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jetfast.core.aggregates.entries import Ints, unpack
+from jetfast.core.aggregates.entries import Ints, as_doubles, unpack
 from jetfast.core.aggregates.multisets import Multiset
 from jetfast.core.batch_aggregate import Groups
 from jetfast.kernels.grouping import order_by_group
@@ -62,7 +62,7 @@ class Quantiles(Multiset):
         return pa.float64() if self.single else pa.list_(pa.float64())
 
     def items(self, values: pa.Array) -> pa.Array:
-        return pa.array(self.buckets(values.cast(pa.float64()).to_numpy(zero_copy_only=False)))
+        return pa.array(self.buckets(as_doubles(values)))
 
     def buckets(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
         """The bucket of each value."""
