@@ -4,8 +4,11 @@ The ways ("modes"):
 
     as given             inputs as they are, every output taken at once
     one row at a time    each batch is cut into batches of one row
-    full outbox          one element of the output is taken, then the world stands still; rows are looked at only at
-    the end saved at every pause state is saved after every input, twice, and thrown away: saving changes nothing
+    full outbox          one element of the output is taken, then the world stands still; rows are looked at only at the
+                         end
+    saved at every pause
+                         state is saved after every input and after the end, twice, and thrown away: saving changes
+                         nothing, and what was saved does not change when the next input comes
     restored at ...      state is saved after every input and given to a fresh processor, which goes on
     restored onto two    (with `keys`) state is given to two processors by partition, then back to one, at every pause
     cancelled            closed in the middle of an output; closed without having been opened
@@ -274,6 +277,8 @@ class _Run:
         self.total_counters: dict[str, int] = {}
         self.contexts: list[ProcessorContext] = []
         self.processors: list[Processor] = []
+        self.frozen: list[tuple[StateBatch, StateBatch]] = []
+        """What was saved last, and what it was then."""
 
     def make(self, count: int) -> list[Processor]:
         """Make and open fresh processors that share the work."""
@@ -310,12 +315,15 @@ class _Run:
 
     def run(self) -> None:
         self.processors = self.make(1)
+        if self.mode.saves:  # with a guarantee, also when there is nothing to restore
+            self.processors[0].finish_restore()
         error: BaseException | None = None
         try:
             if self.verification.is_source:
                 self.run_source()
             else:
                 self.run_inputs()
+            self.end()
         except _HalfTaken:
             error = JobCancelledError("cancelled by verify_processor")
         except BaseException as problem:
@@ -434,19 +442,36 @@ class _Run:
             return
         for processor in self.processors:
             self.take(processor.process_barrier())
+        states = self.save_twice()
+        if self.mode.restores:
+            two_next = self.mode.processors > 1 and len(self.processors) == 1
+            self.restore(states, 2 if two_next else 1)
+
+    def end(self) -> None:
+        """After the end: the final state is saved in each later snapshot, and restored from it."""
+        if not self.mode.saves:
+            return
+        states = self.save_twice()
+        if self.mode.restores:
+            self.restore(states, len(self.processors))
+            self.save_twice()
+
+    def save_twice(self) -> list[StateBatch]:
+        """Save the state of all processors. Saving changes nothing, and what was saved does not change either."""
+        self.check_frozen()
         states = [self.save(processor) for processor in self.processors]
         again = [self.save(processor) for processor in self.processors]
         if [_state_key(state) for state in states] != [_state_key(state) for state in again]:
             raise AssertionError(f"mode {self.mode.name!r}: saving twice in succession gave two different states")
-        if not self.mode.restores:
-            return
+        return [state for one in states for state in one]
+
+    def restore(self, states: Sequence[StateBatch], count: int) -> None:
+        """Go on with fresh processors."""
         for processor in self.processors:
             processor.close(None)
-        two_next = self.mode.processors > 1 and len(self.processors) == 1
-        count = 2 if two_next else 1
         self.processors = self.make(count)
         owners = local_partition_owners(self.verification.partition_count, count)
-        for state in (state for one in states for state in one):
+        for state in states:
             for index, processor in enumerate(self.processors):
                 if state.partition == BROADCAST or owners[state.partition] == index:
                     processor.restore_snapshot(state)
@@ -456,18 +481,33 @@ class _Run:
     def save(self, processor: Processor) -> list[StateBatch]:
         """Save the state, through Arrow's own format: nothing may stay that only this process has."""
         states = []
+        schemas: dict[str, pa.Schema] = {}
         for state in processor.save_snapshot():
             if not BROADCAST <= state.partition < self.verification.partition_count:
                 raise AssertionError(
                     f"state {state.kind!r} belongs to partition {state.partition}; "
                     f"there are 0 to {self.verification.partition_count - 1}, and BROADCAST"
                 )
+            schema = schemas.setdefault(state.kind, state.rows.schema)
+            if state.rows.schema != schema:
+                raise AssertionError(f"state {state.kind!r} has two schemas: {schema} and {state.rows.schema}")
             sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, state.rows.schema) as writer:
+            with pa.ipc.new_stream(sink, schema) as writer:
                 writer.write_batch(state.rows)
             with pa.ipc.open_stream(sink.getvalue()) as reader:
                 states.append(StateBatch(state.partition, state.kind, reader.read_next_batch()))
+            self.frozen.append((state, states[-1]))
         return states
+
+    def check_frozen(self) -> None:
+        """State is stored by another thread after the processor has gone on: it must not have changed since."""
+        frozen, self.frozen = self.frozen, []
+        for state, copy in frozen:
+            if not state.rows.equals(copy.rows) and repr(state.rows.to_pylist()) != repr(copy.rows.to_pylist()):
+                raise AssertionError(
+                    f"mode {self.mode.name!r}: state {state.kind!r} of partition {state.partition} changed after it "
+                    "was saved, when the next input came: save_snapshot must copy"
+                )
 
 
 def _rows(item: Batch | Emit) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """The test kit finds what is wrong in a processor: one fault of each kind."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -64,6 +65,47 @@ def test_saving_that_changes_the_state_is_found():
 
     with pytest.raises(AssertionError, match="saving twice in succession gave two different states"):
         verify_processor(Draining, INPUTS, EXPECTED)
+
+
+def test_saved_state_that_goes_on_changing_is_found():
+    class Sharing(RunningSum):
+        def open(self, context):
+            super().open(context)
+            self.shared = np.zeros(1, np.int64)
+
+        def process(self, ordinal, batch):
+            yield from super().process(ordinal, batch)
+            self.shared[0] = self.total
+
+        def restore_snapshot(self, state):
+            super().restore_snapshot(state)
+            self.shared[0] = self.total
+
+        def save_snapshot(self):
+            yield StateBatch(0, "total", pa.RecordBatch.from_arrays([pa.array(self.shared)], ["total"]))
+
+    with pytest.raises(AssertionError, match="state 'total' of partition 0 changed after it was saved"):
+        verify_processor(Sharing, INPUTS, EXPECTED)
+
+
+def test_state_of_one_kind_in_two_schemas_is_found():
+    class Changing(RunningSum):
+        def save_snapshot(self):
+            yield from super().save_snapshot()
+            yield StateBatch(0, "total", pa.record_batch({"total": ["text"]}))
+
+    with pytest.raises(AssertionError, match="state 'total' has two schemas"):
+        verify_processor(Changing, INPUTS, EXPECTED)
+
+
+def test_a_processor_that_cannot_save_after_its_end_is_found():
+    class Released(RunningSum):
+        def complete(self):
+            del self.total
+            return ()
+
+    with pytest.raises(AssertionError, match="no attribute 'total'"):
+        verify_processor(Released, INPUTS, EXPECTED)
 
 
 def test_a_result_that_depends_on_where_batches_are_cut_is_found():
