@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
 from jetfast.api.expressions import Expression
 from jetfast.api.operations import BoundOperation, Select
+from jetfast.core.acknowledging import AcknowledgingReader, AcknowledgingSource
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import ChecksEventTime, PartitionReader, Position, Rows, Source, source_delivery
 
@@ -28,6 +29,8 @@ class ProjectedSource:
         self.bounded = source.bounded
         self.cooperative = source.cooperative
         self.source_delivery = source_delivery(source)
+        if isinstance(source, AcknowledgingSource):
+            self.redelivery_retention_us = source.redelivery_retention_us
 
     def bind(self) -> BoundOperation:
         """Return what makes the columns of a batch."""
@@ -42,7 +45,10 @@ class ProjectedSource:
         return self.source.partitions()
 
     def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> PartitionReader:
-        return ProjectedReader(self.source.open_reader(partition, position, context), self.bind())
+        reader = self.source.open_reader(partition, position, context)
+        if isinstance(reader, AcknowledgingReader):
+            return AcknowledgingProjectedReader(reader, self.bind())
+        return ProjectedReader(reader, self.bind())
 
     def with_columns(self, names: Sequence[str]) -> Self:
         expressions = dict(self.outputs)
@@ -69,3 +75,16 @@ class ProjectedReader:
 
     def close(self) -> None:
         self.reader.close()
+
+
+class AcknowledgingProjectedReader(ProjectedReader):
+    """Reads one queue of a ProjectedSource."""
+
+    reader: AcknowledgingReader
+
+    @property
+    def confirms(self) -> bool:
+        return self.reader.confirms
+
+    def acknowledge(self, receipts: Sequence[Any]) -> None:
+        self.reader.acknowledge(receipts)

@@ -5,7 +5,7 @@ reads the unfinished partition with the lowest watermark first, makes event time
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,10 @@ class Rows(NamedTuple):
     """What `first_row` counts in, when that is not the whole partition: the file of a partition of several files."""
     row_numbers: npt.NDArray[np.int64] | None = None
     """Line, row number or offset of each row, shape (rows,), when they do not simply follow `first_row`."""
+    receipts: Sequence[Any] | None = None
+    """Of an acknowledging source: what acknowledges each row's message, then each rejected row's."""
+    message_ids: Sequence[str | None] | None = None
+    """Of an acknowledging source: the ids of these messages, as their producer has set them; None: it has not."""
 
 
 class PartitionReader(Protocol):

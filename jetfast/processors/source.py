@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from jetfast.core.acknowledging import is_acknowledging
 from jetfast.core.batch import Batch
 from jetfast.core.event_time import IDLE_TIMEOUT_US, PolledClock, SourceEventTime
 from jetfast.core.event_time_report import report_event_time
@@ -88,6 +89,10 @@ class ReadSource:
             check_event_time(self.source, self.event_time_column)
 
     def __call__(self) -> "SourceReader":
+        if is_acknowledging(self.source):
+            from jetfast.processors.acknowledging_source import AcknowledgingSourceReader
+
+            return AcknowledgingSourceReader(self)
         return SourceReader(self)
 
 
@@ -108,7 +113,7 @@ class SourceReader(SourceProcessor):
     def open(self, context: ProcessorContext) -> None:
         self.context = context
         self.all_partitions = list(self.source.partitions())
-        self.partitions = self.all_partitions[context.index :: context.parallelism]
+        self.partitions = self._assigned(context)
         count = len(self.partitions)
         self.positions: list[Position | None] = [None] * count
         self.next_rows = [0] * count  # for messages
@@ -136,6 +141,10 @@ class SourceReader(SourceProcessor):
             )
         context.counters.setdefault("rows_read", 0)
         context.counters.setdefault("rejected_rows", 0)
+
+    def _assigned(self, context: ProcessorContext) -> list[str]:
+        """The partitions that this processor reads."""
+        return self.all_partitions[context.index :: context.parallelism]
 
     def poll(self) -> Sequence[Output] | None:
         now_us = self.context.now_us

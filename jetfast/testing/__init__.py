@@ -1,6 +1,7 @@
 """What tests of users' own pipelines, processors, sources and sinks need."""
 
 from jetfast.connectors.memory import CRASH, EMPTY, silence
+from jetfast.testing.acknowledging_queue import AcknowledgingQueue
 from jetfast.testing.golden import check_golden
 from jetfast.testing.kill_member import kill_member
 from jetfast.testing.outside_system import Faults
@@ -13,6 +14,7 @@ from jetfast.testing.virtual_clock import VirtualClock
 __all__ = [
     "CRASH",
     "EMPTY",
+    "AcknowledgingQueue",
     "Faults",
     "OnEdge",
     "OnPort",
