@@ -9,7 +9,11 @@
     ├── JobCancelledError       the user asked for it
     ├── RestartableError        nobody: a member or a connection was lost; restart from the last snapshot
     │   ├── MemberLostError
-    │   └── TransportError
+    │   ├── TransportError
+    │   ├── StoreUnavailable
+    │   ├── OutcomeUnknown
+    │   └── RecordConflict
+    ├── SnapshotDamaged         the operator: state is missing or altered
     └── ProtocolError           us: a message, a state or an order that must not happen
         └── InvalidTransition   a state machine got an event it has no transition for
 
@@ -56,6 +60,22 @@ class MemberLostError(RestartableError):
 
 class TransportError(RestartableError):
     """A connection between members broke."""
+
+
+class StoreUnavailable(RestartableError):
+    """A snapshot store cannot be reached, or is full: nothing was changed, or it does not matter whether it was."""
+
+
+class OutcomeUnknown(RestartableError):
+    """A write may have happened or not. No phase 2 of either kind; what is read after a restart is the truth."""
+
+
+class RecordConflict(RestartableError):
+    """Somebody else has replaced the execution record: this coordinator is an old one, and must stop."""
+
+
+class SnapshotDamaged(JetfastError):
+    """State is missing or altered; the message says what. The job does not start from it."""
 
 
 class ProtocolError(JetfastError):

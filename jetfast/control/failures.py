@@ -27,9 +27,12 @@ class Failure(NamedTuple):
 
 
 def describe(error: BaseException) -> Failure:
-    """Return an error as text. An error that is not jetfast's own keeps the name of its class in the text."""
-    kind = type(error).__name__
-    text = str(error) if isinstance(error, JetfastError) else f"{kind}: {error}"
+    """Return an error as text, under the nearest class of jetfast.errors that it belongs to: whether a job restarts
+    after it must not depend on where it is looked at. An error that is not jetfast's own keeps its class in the text.
+    """
+    name = type(error).__name__
+    kind = next((base.__name__ for base in type(error).__mro__ if getattr(errors, base.__name__, None) is base), name)
+    text = str(error) if isinstance(error, JetfastError) else f"{name}: {error}"
     return Failure(kind, text, "".join(traceback.format_exception(error)))
 
 

@@ -30,8 +30,15 @@ from typing import Any
 import msgspec
 
 from jetfast.control.store_commands import DeleteAreas, ReadRecord, RecordRead, ReplaceRecord, StoreFailed, StoreWritten
-from jetfast.engine.snapshot_store import ExecutionRecord, RecordConflict, SnapshotArea, VersionedRecord
-from jetfast.errors import InvalidTransition, JobCancelledError, JobDefinitionError, ProtocolError, RestartableError
+from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea, VersionedRecord
+from jetfast.errors import (
+    InvalidTransition,
+    JobCancelledError,
+    JobDefinitionError,
+    ProtocolError,
+    RecordConflict,
+    RestartableError,
+)
 
 RESTART_DELAY_MIN_S = 1.0
 RESTART_DELAY_MAX_S = 60.0

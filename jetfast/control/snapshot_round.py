@@ -33,14 +33,12 @@ from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.snapshot_store import (
     NO_STATE,
     ExecutionRecord,
-    OutcomeUnknown,
-    RecordConflict,
     SnapshotArea,
     StateTotals,
     ValidationRecord,
     VersionedRecord,
 )
-from jetfast.errors import InvalidTransition, RestartableError
+from jetfast.errors import InvalidTransition, OutcomeUnknown, RecordConflict, RestartableError
 
 
 class RoundPhase(Enum):

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from jetfast.core.crash_points import reach
 from jetfast.engine.snapshot_store import (
     ExecutionRecord,
-    OutcomeUnknown,
     SnapshotArea,
     SnapshotStore,
     ValidationRecord,
     VersionedRecord,
 )
-from jetfast.errors import JetfastError
+from jetfast.errors import JetfastError, OutcomeUnknown
 
 logger = logging.getLogger("jetfast")
 

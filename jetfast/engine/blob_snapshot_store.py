@@ -24,18 +24,14 @@ from jetfast.engine.snapshot_files import (
 )
 from jetfast.engine.snapshot_store import (
     ExecutionRecord,
-    OutcomeUnknown,
-    RecordConflict,
     SnapshotArea,
-    SnapshotDamaged,
     StateEntry,
     StateTotals,
-    StoreUnavailable,
     ValidationRecord,
     VersionedRecord,
     totals_of,
 )
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, OutcomeUnknown, RecordConflict, SnapshotDamaged, StoreUnavailable
 from jetfast.types import PARTITION_COUNT
 
 _RECORDS_KEPT = 2

@@ -6,8 +6,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from jetfast.engine.snapshot_store import OutcomeUnknown, StoreUnavailable
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, OutcomeUnknown, StoreUnavailable
 
 _TEMPORARY = ".writing-"
 

@@ -6,15 +6,14 @@ from dataclasses import dataclass, field
 
 from jetfast.engine.snapshot_store import (
     ExecutionRecord,
-    RecordConflict,
     SnapshotArea,
-    SnapshotDamaged,
     StateEntry,
     StateTotals,
     ValidationRecord,
     VersionedRecord,
     totals_of,
 )
+from jetfast.errors import RecordConflict, SnapshotDamaged
 from jetfast.types import PARTITION_COUNT
 
 

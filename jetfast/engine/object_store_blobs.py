@@ -4,8 +4,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jetfast.engine.snapshot_store import OutcomeUnknown, StoreUnavailable
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, OutcomeUnknown, StoreUnavailable
 
 _MISSING = "snapshots in object stores need obstore: pip install 'jetfast[s3]'"
 

@@ -18,7 +18,6 @@ import msgspec
 
 from jetfast.engine.snapshot_store import (
     ExecutionRecord,
-    SnapshotDamaged,
     StateEntry,
     ValidationRecord,
     decode_execution_record,
@@ -26,6 +25,7 @@ from jetfast.engine.snapshot_store import (
     encode_record,
     entry_checksum,
 )
+from jetfast.errors import SnapshotDamaged
 
 MAGIC = b"JETFAST\0"
 VERSION = 1

@@ -21,7 +21,7 @@ from typing import Annotated, NamedTuple, Protocol
 import msgspec
 from msgspec import Meta, Struct
 
-from jetfast.errors import JetfastError, RestartableError
+from jetfast.errors import SnapshotDamaged
 from jetfast.types import PARTITION_COUNT
 
 Count = Annotated[int, Meta(ge=0)]
@@ -115,22 +115,6 @@ class VersionedRecord(NamedTuple):
 
     record: ExecutionRecord
     version: int
-
-
-class StoreUnavailable(RestartableError):
-    """The store cannot be reached, or is full: nothing was changed, or it does not matter whether it was."""
-
-
-class RecordConflict(RestartableError):
-    """Somebody else has replaced the execution record: this coordinator is an old one, and must stop."""
-
-
-class OutcomeUnknown(RestartableError):
-    """A write may have happened or not. No phase 2 of either kind; what is read after a restart is the truth."""
-
-
-class SnapshotDamaged(JetfastError):
-    """State is missing or altered; the message says what. The job does not start from it."""
 
 
 class SnapshotStore(Protocol):

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from jetfast.core.processor import StateBatch
-from jetfast.engine.snapshot_store import SnapshotDamaged, StateEntry
+from jetfast.engine.snapshot_store import StateEntry
+from jetfast.errors import SnapshotDamaged
 
 
 def encode_state(processor: int, states: Iterable[StateBatch]) -> list[StateEntry]:

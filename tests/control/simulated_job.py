@@ -43,8 +43,8 @@ from jetfast.control.snapshot_round import (
 from jetfast.control.store_commands import DeleteAreas, ReadRecord, ReplaceRecord, StoreFailed, WriteValidation, perform
 from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
-from jetfast.engine.snapshot_store import NO_STATE, ExecutionRecord, OutcomeUnknown, SnapshotArea
-from jetfast.errors import JobCancelledError, JobFailedError, MemberLostError, RestartableError
+from jetfast.engine.snapshot_store import NO_STATE, ExecutionRecord, SnapshotArea
+from jetfast.errors import JobCancelledError, JobFailedError, MemberLostError, OutcomeUnknown, RestartableError
 
 ROWS = 12
 POISON = JobFailedError("a poison row")

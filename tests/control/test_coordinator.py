@@ -8,8 +8,7 @@ from jetfast.control.coordinator import StoreAnswered
 from jetfast.control.job_state import JobStatus
 from jetfast.control.snapshot_round import RoundPhase
 from jetfast.control.store_commands import ReadRecord, RecordRead
-from jetfast.engine.snapshot_store import RecordConflict
-from jetfast.errors import JobCancelledError
+from jetfast.errors import JobCancelledError, RecordConflict
 from tests.control.simulated_job import POISON, ROWS, FaultyStore, SimulatedJob, World
 
 SEEDS = range(40)

@@ -23,22 +23,18 @@ from jetfast.control.job_state import (
     StartJob,
 )
 from jetfast.control.store_commands import DeleteAreas, ReadRecord, RecordRead, ReplaceRecord, StoreFailed, StoreWritten
-from jetfast.engine.snapshot_store import (
-    ExecutionRecord,
-    OutcomeUnknown,
-    RecordConflict,
-    SnapshotArea,
-    SnapshotDamaged,
-    VersionedRecord,
-)
+from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea, VersionedRecord
 from jetfast.errors import (
     InvalidTransition,
     JobCancelledError,
     JobDefinitionError,
     JobFailedError,
     MemberLostError,
+    OutcomeUnknown,
+    RecordConflict,
     ResourcesError,
     RestartableError,
+    SnapshotDamaged,
 )
 
 LOST = MemberLostError("member 1 is gone")

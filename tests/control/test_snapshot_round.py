@@ -24,16 +24,8 @@ from jetfast.control.snapshot_round import (
 )
 from jetfast.control.store_commands import DeleteAreas, ReplaceRecord, StoreFailed, StoreWritten, WriteValidation
 from jetfast.core.snapshot_kind import SnapshotKind
-from jetfast.engine.snapshot_store import (
-    ExecutionRecord,
-    OutcomeUnknown,
-    RecordConflict,
-    SnapshotArea,
-    StateTotals,
-    ValidationRecord,
-    VersionedRecord,
-)
-from jetfast.errors import InvalidTransition, JetfastError, RestartableError
+from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea, StateTotals, ValidationRecord, VersionedRecord
+from jetfast.errors import InvalidTransition, JetfastError, OutcomeUnknown, RecordConflict, RestartableError
 
 EXECUTION = 7
 BEFORE = SnapshotArea(5, 3)

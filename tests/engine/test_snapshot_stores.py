@@ -17,19 +17,15 @@ from jetfast.engine.directory_blobs import DirectoryBlobs
 from jetfast.engine.snapshot_files import encode_record_file, encode_state_file
 from jetfast.engine.snapshot_store import (
     ExecutionRecord,
-    OutcomeUnknown,
-    RecordConflict,
     SnapshotArea,
-    SnapshotDamaged,
     SnapshotStore,
     StateEntry,
     StateTotals,
-    StoreUnavailable,
     ValidationRecord,
     VersionedRecord,
     check_totals,
 )
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, OutcomeUnknown, RecordConflict, SnapshotDamaged, StoreUnavailable
 
 AREA = SnapshotArea(7, 1)
 ENTRIES = [StateEntry(0, "windows", (3, 5), b"rows of 3 and 5"), StateEntry(0, "bounds", (-1,), b"")]

@@ -7,16 +7,14 @@ import pytest
 from jetfast.api import snapshots
 from jetfast.engine.snapshot_store import (
     ExecutionRecord,
-    RecordConflict,
     SnapshotArea,
     SnapshotStore,
     StateEntry,
-    StoreUnavailable,
     ValidationRecord,
     VersionedRecord,
     check_totals,
 )
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, RecordConflict, StoreUnavailable
 
 pytestmark = pytest.mark.services
 CREDENTIALS = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1"}

@@ -1,4 +1,4 @@
-"""A whole job on one thread under a virtual clock: the shipped runner, agents and engine, in an order that a seed chooses.
+"""A whole job on one thread under a virtual clock: shipped runner, agents and engine, in an order that a seed chooses.
 
 Only threads, time and order are not those of a LocalCluster. Members live as there: they outlive executions, and one
 that was killed is followed by another.
@@ -14,8 +14,15 @@ from jetfast.clusters.submission import Pipeline, Submission, accept_submission
 from jetfast.control.job import Job
 from jetfast.control.job_state import JobStatus
 from jetfast.control.member_agent import Deliver, MemberAgent
-from jetfast.control.messages import NO_EXECUTION, CoordinatorMessage, Prepare, Registered, Shutdown
-from jetfast.control.runner import Runner
+from jetfast.control.messages import (
+    NO_EXECUTION,
+    CoordinatorMessage,
+    MemberMessage,
+    Prepare,
+    Registered,
+    Shutdown,
+)
+from jetfast.control.runner import Runner, new_execution_id
 from jetfast.control.versions import running_versions
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
@@ -58,9 +65,11 @@ class SteppedMember:
         self.job, self.index = job, index
         self.works = Works()
         self.stepped: SteppedExecution | None = None
+        self.cut_off = False
+        """Nothing passes between it and the coordinator any more, though it lives on."""
         self.agent = MemberAgent(
             job.transport,
-            lambda message: job.runner.receive(index, message),
+            self._tell,
             load_dag=lambda _: job.submission.dag,
             execution_factory=lambda dag, prepare, transport, deliver: _OnOneThread(
                 self, dag, prepare, transport, deliver
@@ -68,7 +77,12 @@ class SteppedMember:
         )
 
     def send(self, message: CoordinatorMessage) -> None:
-        self.agent.receive(message)
+        if not self.cut_off:
+            self.agent.receive(message)
+
+    def _tell(self, message: MemberMessage) -> None:
+        if not self.cut_off:
+            self.job.runner.receive(self.index, message)
 
     def close(self) -> None:
         self.agent.handle(Shutdown(execution_id=NO_EXECUTION))
@@ -164,6 +178,7 @@ class SteppedJob:
         max_restarts: int | None = None,
         fresh: bool = False,
         clock: VirtualClock | None = None,
+        new_execution_id: Callable[[int], int] = new_execution_id,
     ) -> None:
         self.random = Random(seed)
         self.clock = clock or VirtualClock()
@@ -178,7 +193,12 @@ class SteppedJob:
             snapshots=SnapshotWishes(guarantee, store, interval, max_restarts, fresh),
         )
         self.works = Works()
-        self.runner = Runner(self.submission.settings(), clock=lambda: self.clock() / 1e6, run_store=self.works)
+        self.runner = Runner(
+            self.submission.settings(),
+            clock=lambda: self.clock() / 1e6,
+            run_store=self.works,
+            new_execution_id=new_execution_id,
+        )
         self.runner.summon = self._summon
         self.runner.release = self._release
         self.members: dict[int, SteppedMember] = {}
@@ -214,6 +234,13 @@ class SteppedJob:
         """Let a member die."""
         self.members.pop(index).kill()
         self.runner.lost(index, MemberLostError(f"member {index} was killed"))
+
+    def lose(self, index: int) -> SteppedMember:
+        """Let the coordinator believe that a member is dead; it lives on, and nobody hears of it."""
+        member = self.members.pop(index)
+        member.cut_off = True
+        self.runner.lost(index, MemberLostError(f"member {index} does not answer"))
+        return member
 
     def step(self) -> bool:
         """Let somebody do something; False: nobody had anything to do."""
