@@ -38,6 +38,8 @@ from jetfast.types import Duration
 
 STEP_US_MAX = 2_000
 """Time passes while things are done: less than this in each step."""
+REPORTS = 0.05
+"""Probability that members report their metrics in a step."""
 STEPS_MAX = 400_000
 
 
@@ -246,6 +248,8 @@ class SteppedJob:
         """Let somebody do something; False: nobody had anything to do."""
         self.clock.advance_us(self.random.randrange(STEP_US_MAX))
         members = list(self.members.values())
+        for member in members if self.random.random() < REPORTS else ():
+            member.agent.report_metrics()
         actors: list[Callable[[], bool]] = [self.runner.handle_timers, self.runner.handle_next, self.works.step]
         for member in members:
             actors += [member.agent.handle_next, member.works.step]
