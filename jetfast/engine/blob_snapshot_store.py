@@ -58,7 +58,7 @@ class Blobs(Protocol):
     def check(self) -> None:
         """Raise JobDefinitionError if bytes cannot be kept here or exclusive creation does not work."""
 
-    def put(self, name: str, pieces: Sequence[bytes]) -> None:
+    def put(self, name: str, pieces: Sequence[bytes | memoryview]) -> None:
         """Keep bytes durably under a name: all of them, or nothing. Replaces what was there."""
 
     def create(self, name: str, data: bytes) -> bool:

@@ -45,7 +45,7 @@ class DirectoryBlobs:
                 f"snapshots cannot be kept in {self.name}: exclusive creation of files fails there"
             )
 
-    def put(self, name: str, pieces: Sequence[bytes]) -> None:
+    def put(self, name: str, pieces: Sequence[bytes | memoryview]) -> None:
         target = self.path / name
         try:
             temporary = self._write(target, pieces)
@@ -109,7 +109,7 @@ class DirectoryBlobs:
     def __repr__(self) -> str:
         return f"DirectoryBlobs({str(self.path)!r})"
 
-    def _write(self, target: Path, pieces: Sequence[bytes]) -> Path:
+    def _write(self, target: Path, pieces: Sequence[bytes | memoryview]) -> Path:
         """Write pieces durably under a temporary name beside the target."""
         temporary = target.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
         while True:

@@ -45,7 +45,7 @@ class ObjectStoreBlobs:
                 "(If-None-Match); two coordinators could decide differently"
             )
 
-    def put(self, name: str, pieces: Sequence[bytes]) -> None:
+    def put(self, name: str, pieces: Sequence[bytes | memoryview]) -> None:
         store = self._store()
         import obstore
 

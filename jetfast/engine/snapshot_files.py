@@ -55,10 +55,10 @@ _encode_head = msgspec.msgpack.Encoder().encode
 _head_decoder = msgspec.msgpack.Decoder(_EntryHead)
 
 
-def encode_state_file(vertex: str, entries: Sequence[StateEntry], partition_count: int) -> list[bytes]:
+def encode_state_file(vertex: str, entries: Sequence[StateEntry], partition_count: int) -> list[bytes | memoryview]:
     """Return the pieces of a file, in order: rows are not copied."""
     header = _HEADER.pack(MAGIC, VERSION, FileKind.STATE, partition_count)
-    pieces = [header]
+    pieces: list[bytes | memoryview] = [header]
     nbytes = 0
     for entry in entries:
         head = _encode_head(_EntryHead(entry.processor, entry.kind, entry.partitions))

@@ -45,8 +45,8 @@ class StateEntry(NamedTuple):
     kind: str
     partitions: tuple[int, ...]
     """`StateBatch.partition` of each record batch, in their order."""
-    rows: bytes
-    """One Arrow IPC stream: schema and framing are paid once, not for each of 271 partitions."""
+    rows: bytes | memoryview
+    """One Arrow IPC stream: schema and framing are paid once, not for each of 271 partitions. Nobody changes it."""
 
 
 class StateTotals(Struct, frozen=True, forbid_unknown_fields=True):

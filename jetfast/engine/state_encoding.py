@@ -14,20 +14,26 @@ def encode_state(processor: int, states: Iterable[StateBatch]) -> list[StateEntr
     by_kind: dict[str, list[StateBatch]] = {}
     for state in states:
         by_kind.setdefault(state.kind, []).append(state)
-    entries = []
-    for kind, batches in by_kind.items():
-        schema = batches[0].rows.schema
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema) as writer:
-            for state in batches:
-                if state.rows.schema != schema:
-                    raise ValueError(
-                        f"state {kind!r} has batches of different schemas: {schema} and {state.rows.schema}"
-                    )
-                writer.write_batch(state.rows)
-        partitions = tuple(state.partition for state in batches)
-        entries.append(StateEntry(processor, kind, partitions, sink.getvalue().to_pybytes()))
-    return entries
+    return [StateEntry(processor, kind, *encode_batches(kind, batches)) for kind, batches in by_kind.items()]
+
+
+def encode_batches(kind: str, batches: list[StateBatch]) -> tuple[tuple[int, ...], memoryview]:
+    """Return the partitions of batches, and their rows as one stream, in memory that is taken once for all of it."""
+    schema = batches[0].rows.schema
+    for state in batches:
+        if state.rows.schema != schema:
+            raise ValueError(f"state {kind!r} has batches of two schemas: {schema} and {state.rows.schema}")
+    measured = pa.MockOutputStream()
+    write_stream(measured, schema, batches)
+    stream = pa.allocate_buffer(measured.size())
+    write_stream(pa.FixedSizeBufferWriter(stream), schema, batches)
+    return tuple(state.partition for state in batches), memoryview(stream).cast("B")
+
+
+def write_stream(sink: pa.NativeFile, schema: pa.Schema, batches: list[StateBatch]) -> None:
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for state in batches:
+            writer.write_batch(state.rows)
 
 
 def decode_state(entry: StateEntry) -> Iterator[StateBatch]:
