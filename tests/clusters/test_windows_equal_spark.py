@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from polars.testing import assert_frame_equal
 
 import jetfast as jf
-from jetfast.core.windows import AnyWindow
+from jetfast.core.windows import AnyWindow, SessionWindow
 
 pytestmark = pytest.mark.spark
 SECOND = 1_000_000
@@ -79,9 +80,10 @@ def to_spark(aggregate: Any) -> Any:
     """Kinds bear the names of Spark's functions."""
     from pyspark.sql import functions as F
 
-    if aggregate.column is None:
+    if not aggregate.columns:
         return F.count("*")
-    return getattr(F, "count" if aggregate.kind.value == "count_values" else aggregate.kind.value)(aggregate.column)
+    kind = aggregate.function.value
+    return getattr(F, "count" if kind == "count_values" else kind)(*aggregate.columns)
 
 
 def ordered(table: pa.Table) -> pl.DataFrame:
@@ -131,6 +133,61 @@ def test_sessions_equal_sparks_session_window(session: Any, rows: pa.Table) -> N
     # Spark makes a session of the rows without a time, too; here they are rejected.
     timed = session.createDataFrame(rows).where("time is not null")
     check(found, in_spark(timed, F.session_window("time", "3 seconds"), ["key"], AGGREGATES), 500)
+
+
+@pytest.mark.parametrize(
+    ("window", "arguments"),
+    [
+        (jf.tumbling("60s", offset="-15s"), ("60 seconds", "60 seconds", "-15 seconds")),
+        (jf.sliding("60s", "20s"), ("60 seconds", "20 seconds")),
+        (jf.session("3s"), ("3 seconds",)),
+    ],
+    ids=str,
+)
+def test_aggregates_over_batches_equal_sparks(
+    session: Any, rows: pa.Table, window: AnyWindow, arguments: tuple[str, ...]
+) -> None:
+    from pyspark.sql import functions as F
+
+    # No two rows have one time: which of them is the first is not for Spark to say.
+    own_times = pa.array(np.arange(len(rows)) * 7 % 4001 + rows["time"].cast(pa.int64()).to_numpy(zero_copy_only=False))
+    own_times = pc.cast(pc.if_else(rows["time"].is_valid(), own_times, None), pa.int64(), safe=False)
+    rows = rows.set_column(2, "time", own_times.cast(pa.timestamp("us", "UTC")))
+    value, by_time = F.col("value"), F.sort_array(F.collect_list(F.struct("time", "value", "code")))
+
+    def in_time(column: str) -> Any:
+        return F.filter(F.transform(by_time, lambda row: row[column]), lambda each: each.isNotNull())
+
+    wanted = {
+        "first": (jf.first("value"), F.min_by("value", "time")),
+        "last": (jf.last("number"), F.max_by("number", "time")),
+        "known": (jf.last("value", ignore_nulls=True), F.max_by("value", F.when(value.isNotNull(), F.col("time")))),
+        "top": (jf.top_n("value", 3), F.slice(F.sort_array(F.collect_list("value"), False), 1, 3)),
+        "bottom": (jf.bottom_n("number", 2), F.slice(F.sort_array(F.collect_list("number")), 1, 2)),
+        "distinct": (jf.count_distinct("value"), F.count_distinct("value")),
+        "middle": (jf.quantile("value", 0.5, error=1e-6), F.percentile_approx("value", 0.5, 100_000)),
+        "trend": (jf.linear_trend("value", "code"), F.regr_slope("value", "code")),
+        "codes": (jf.collect_set("code"), F.sort_array(F.collect_set("code"))),
+        "values": (jf.collect_list("value"), in_time("value")),
+        "story": (
+            jf.concat(jf.col("code").cast("string"), ","),
+            F.when(F.count("code") > 0, F.array_join(in_time("code"), ",")),
+        ),
+    }
+    aggregates = {name: aggregate for name, (aggregate, _) in wanted.items()}
+    found = in_jetfast(rows, lambda stage: stage.group_by("key").window(window).agg(**aggregates, name="w"))
+    spark_window = F.session_window if isinstance(window, SessionWindow) else F.window
+    functions = [function.alias(name) for name, (_, function) in wanted.items()]
+    timed = session.createDataFrame(rows).where("time is not null")
+    grouped = timed.groupBy("key", spark_window("time", *arguments).alias("w")).agg(*functions)
+    results = grouped.select(
+        "key", F.col("w.start").alias("window_start"), F.col("w.end").alias("window_end"), *aggregates
+    )
+    exact = ordered(results.toArrow())
+    assert len(found) == len(exact) >= 200
+    near = ["middle", "trend"]
+    assert_frame_equal(found.select(near), exact.select(near), rel_tol=2e-6, abs_tol=1e-9)
+    assert found.drop(near).to_dicts() == exact.drop(near).to_dicts()
 
 
 def test_a_window_after_a_window_equals_sparks_window_time(session: Any, rows: pa.Table) -> None:

@@ -23,7 +23,7 @@ from jetfast.processors.session_window import SessionWindowProcessor
 from jetfast.processors.sliding_window import SlidingWindowProcessor
 from jetfast.testing import verify_processor
 from jetfast.types import MAX_TIME
-from tests.processors.slow_aggregates import SlowWindows, results_of
+from tests.processors.slow_aggregates import SlowWindows, as_time, results_of
 
 SCHEMA = pa.schema(
     [
@@ -127,7 +127,7 @@ def processor_of(window: Any, keys: list[str], aggregates: list[Any] = AGGREGATE
 
 def record(*rows: tuple[Any, ...]) -> pa.RecordBatch:
     """Rows (key, time in microseconds, x, s, i) and j = a small number made of s, as a slice of a longer batch."""
-    padded = [(*row, None if row[3] is None else ord(row[3] or "_") % 7) for row in (rows[0], *rows)]
+    padded = [(*row, None if row[3] is None else ord(row[3][:1] or "_") % 7) for row in (rows[0], *rows)]
     columns = list(zip(*padded, strict=True))
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.record_batch(arrays, schema=SCHEMA).slice(1)
@@ -376,3 +376,40 @@ def test_many_batches_and_slides_give_what_one_batch_of_each_window_gives():
         assert abs(result["middle"] - wanted["middle"]) <= abs(wanted["middle"]) * QUANTILE_ERROR
         for name in ("last", "top", "distinct", "texts", "about"):
             assert result[name] == wanted[name], (name, start)
+
+
+def test_frames_of_another_slide_move_to_the_next_boundary_and_leave_whole():
+    old, new = Window(size_us=8, slide_us=2), Window(size_us=9, slide_us=3)
+    chosen = ("texts", "distinct", "ends", "about", "top")
+    aggregates = [aggregate for aggregate in AGGREGATES if aggregate.name in chosen]
+    random = np.random.default_rng(5)
+
+    def drawn(first: int, last: int) -> list[tuple[Any, ...]]:
+        return [("a", int(time), float(time % 5), f"t{time}", 0) for time in random.integers(first, last, 40)]
+
+    before, after = drawn(0, 20), drawn(10, 40)
+    processor = processor_of(old, ["key"], aggregates)
+    processor.open(ProcessorContext("window", connected_ports=frozenset({0}), partition_count=3))
+    list(processor.process(0, Batch.from_arrow(record(*before))))
+    upgraded = processor_of(new, ["key"], aggregates)
+    upgraded.open(ProcessorContext("window", connected_ports=frozenset({0}), partition_count=3))
+    for state in processor.save_snapshot():
+        upgraded.restore_snapshot(state)
+    upgraded.finish_restore()
+    after.sort(key=lambda row: row[1] < 12, reverse=True)  # none of them misses a window
+    times = sum(row[1] < 12 for row in after)
+    inputs = [record(*after[:times]), Watermark(12), record(*after[times:])]
+    found = {row["window_end"]: row for batch in outputs_of(upgraded, inputs) for row in batch.to_arrow().to_pylist()}
+    frames = [(-(-old.frame_of(row[1]) // 3) * 3, row) for row in before]
+    frames += [(new.frame_of(row[1]), row) for row in after]
+    ends = sorted({frame + step for frame, _ in frames for step in (0, 3, 6)})
+    assert list(found) == [as_time(end) for end in ends]
+    for end in ends:
+        rows = [
+            {"time": row[1], "x": row[2], "s": row[3], "i": row[4], "j": 0.0}
+            for frame, row in frames
+            if end - new.size_us < frame <= end
+        ]
+        wanted = results_of(rows)
+        for name in ("texts", "distinct", "about", "top"):
+            assert found[as_time(end)][name] == wanted[name], (end, name)

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from jetfast.core.aggregates.entries import Ints, valid_rows
-from jetfast.core.batch_aggregate import EVENT_TIME, BatchAggregate, Groups
+from jetfast.core.batch_aggregate import BatchAggregate, Groups
 from jetfast.types import MAX_TIME, MIN_TIME
 
 
@@ -27,7 +27,7 @@ class FirstByTime(BatchAggregate):
         return inputs.field(0).type
 
     def accumulate(self, rows: pa.RecordBatch, groups: Groups, group_count: int) -> pa.Array:
-        values, times = rows.column(0), rows.column(EVENT_TIME).cast(pa.int64())
+        values, times = rows.column(0), rows.columns[-1].cast(pa.int64())
         states = pa.StructArray.from_arrays([times, values], ["time", "value"])
         kept = valid_rows(values) if self.ignore_nulls else None
         return states.take(self.chosen(times.to_numpy(), groups, group_count, kept))

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jetfast.core.aggregates.entries import pack, starts_of, take, unpack, valid_rows
-from jetfast.core.batch_aggregate import EVENT_TIME, BatchAggregate, Groups
+from jetfast.core.aggregates.entries import first_of_each, pack, starts_of, take, unpack, valid_rows
+from jetfast.core.batch_aggregate import BatchAggregate, Groups
 from jetfast.kernels.grouping import order_by_group
 
 
@@ -29,7 +29,7 @@ class CollectList(BatchAggregate):
         return pa.list_(inputs.field(0).type)
 
     def accumulate(self, rows: pa.RecordBatch, groups: Groups, group_count: int) -> pa.Array:
-        values, times = rows.column(0), rows.column(EVENT_TIME).cast(pa.int64())
+        values, times = rows.column(0), rows.columns[-1].cast(pa.int64())
         valid = valid_rows(values)
         if valid is not None:
             values, times, groups = take(values, valid), take(times, valid), groups[valid]
@@ -39,10 +39,19 @@ class CollectList(BatchAggregate):
         return by_time(*unpack(states, groups), group_count)
 
     def deduct(self, states: pa.Array, leaving: pa.Array) -> pa.Array:
-        entries, groups = unpack(states, np.arange(len(states)))
-        left = leaving.value_lengths().to_numpy()  # the times of a frame that leaves are the least
-        kept = np.flatnonzero(np.arange(len(groups)) - starts_of(groups) >= left[groups])
-        return pack(take(entries, kept), groups[kept], len(states))
+        # The times of a frame that leaves are the least, unless the slide is another one than that of a restored
+        # snapshot. So as many entries go from each time as leave at it.
+        every = np.arange(len(states))
+        entries, groups = unpack(states, every)
+        less, less_groups = unpack(leaving, every)
+        times = np.concatenate([entries.field(0).to_numpy(), less.field(0).to_numpy()])
+        both_groups = np.concatenate([groups, less_groups])
+        order = order_by_group(both_groups, len(states), times)
+        runs = np.cumsum(first_of_each(both_groups[order], times[order])) - 1  # equal groups and times: entries first
+        leaves = order >= len(groups)
+        left = np.bincount(runs, leaves)
+        kept = np.flatnonzero((np.arange(len(order)) - starts_of(runs) >= left[runs]) & ~leaves)
+        return pack(take(entries, order[kept]), both_groups[order[kept]], len(states))
 
     def export(self, states: pa.Array) -> pa.Array:
         entries, groups = unpack(states, np.arange(len(states)))

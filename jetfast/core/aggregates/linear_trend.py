@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.core.aggregates.entries import as_doubles, valid_rows
-from jetfast.core.batch_aggregate import EVENT_TIME, BatchAggregate, Groups
+from jetfast.core.batch_aggregate import BatchAggregate, Groups
 
 Floats = npt.NDArray[np.float64]
 SECOND = 1e6  # microseconds
@@ -53,7 +53,7 @@ class LinearTrend(BatchAggregate):
         return pa.float64()
 
     def accumulate(self, rows: pa.RecordBatch, groups: Groups, group_count: int) -> pa.Array:
-        y, x = rows.column(0), rows.column(EVENT_TIME if self.takes_time else 1)
+        y, x = rows.column(0), rows.column(1)
         valid = valid_rows(y, x)
         if valid is not None:
             indices = pa.array(valid)
