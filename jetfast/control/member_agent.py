@@ -23,7 +23,7 @@ from jetfast.engine.execution import Execution, wall_clock_us
 from jetfast.engine.execution_listener import ExecutionListener, SnapshotReport
 from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.engine.transport import Transport
-from jetfast.errors import JobCancelledError
+from jetfast.errors import JobCancelledError, MemberLostError
 from jetfast.kernels.columns import arena_statistics
 
 logger = logging.getLogger("jetfast.member")
@@ -319,6 +319,8 @@ class MemberAgent:
             self._send(messages.Finished(**ids))
         else:
             kind, text, traceback = describe(error)
+            if not isinstance(error, Exception):  # what ends a thread or a process: no row is to blame for it
+                kind = MemberLostError.__name__
             self._send(messages.Failed(**ids, kind=kind, error=text, traceback=traceback))
 
     def _discard(self) -> None:
