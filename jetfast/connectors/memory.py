@@ -193,9 +193,6 @@ class MemoryReader:
         self.seen_us: int | None = None  # the clock, when this reader last looked at it in a silence
 
     def read(self) -> Rows | None:
-        answer = self._read_whole(1)
-        if answer is not None:
-            return answer
         while self.item < len(self.script):
             item = self.script[self.item]
             if item is CRASH:
@@ -221,21 +218,21 @@ class MemoryReader:
 
     def read_ready(self, rows_max: int) -> list[Rows]:
         ready: list[Rows] = []
-        while rows_max > 0 and (answer := self._read_whole(LARGE_BATCH_ROWS)) is not None:
-            rows_max -= answer.batch.row_count
+        if self.row != 0:
+            return ready
+        answers, row_limit = self.answers, self.source.batch_rows
+        while rows_max > 0 and self.item < len(answers):
+            answer = answers[self.item] or self._make_answers()
+            if answer is None:
+                break
+            row_count = answer.batch.row_count
+            if not LARGE_BATCH_ROWS <= row_count <= row_limit:
+                break
+            rows_max -= row_count
+            self.item += 1
+            self.partition_row += row_count
             ready.append(answer)
         return ready
-
-    def _read_whole(self, rows_min: int) -> Rows | None:
-        """Read the item that comes next, if it is rows, at least `rows_min` of them, that one answer can give."""
-        if self.row != 0 or self.item == len(self.answers):
-            return None
-        answer = self.answers[self.item] or self._make_answers()
-        if answer is None or not rows_min <= answer.batch.row_count <= self.source.batch_rows:
-            return None
-        self.item += 1
-        self.partition_row += answer.batch.row_count
-        return answer
 
     def _make_answers(self) -> Rows | None:
         """Make the answer of this item, if it has rows, and those of the next ones, if they do; return the first."""
@@ -273,7 +270,11 @@ class MemoryReader:
         assert answer is not None
         batch = answer.batch
         row_count = min(self.source.batch_rows, batch.row_count - self.row)
-        part = batch if row_count == batch.row_count else batch.slice(self.row, row_count)
+        if row_count == batch.row_count:
+            self.item += 1
+            self.partition_row += row_count
+            return answer
+        part = batch.slice(self.row, row_count)
         self.row += row_count
         self.partition_row += row_count
         if self.row == batch.row_count:

@@ -1,6 +1,7 @@
 """Event time at a source: one watermark policy per source partition, their minimum, and who holds it back."""
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -191,6 +192,35 @@ class SourceEventTime:
         if lowest is None or lowest <= self.last:
             return ()
         return self._advance(min(lowest, greatest))
+
+    def observe_greatest_of_each(
+        self, partition: int, greatest_times: Sequence[int], now_us: int
+    ) -> list[tuple[int, tuple[Watermark | Signal, ...]]]:
+        """As `observe_greatest` of batches that follow each other: what leaves, and the index of the batch before it.
+
+        Batches behind which nothing leaves are not in the list: nearly all of them.
+        """
+        leaving: list[tuple[int, tuple[Watermark | Signal, ...]]] = []
+        if len(self._order) > 1:
+            for index, greatest in enumerate(greatest_times):
+                left = self.observe_greatest(partition, greatest, now_us)
+                if left:
+                    leaving.append((index, left))
+            return leaving
+        # The only partition: its watermark is the lowest one.
+        policy = cast(GreatestTimePolicy, self.policies[partition])
+        self._now_us = self.rows_us[partition] = now_us
+        clock_us = self._waited_us[partition] if self._waits[partition] else now_us
+        report = policy.report_greatest
+        throttle = self._throttle.throttle
+        watermark = MIN_TIME
+        for index, greatest in enumerate(greatest_times):
+            watermark = report(greatest, clock_us)
+            reached = watermark if watermark < greatest else greatest
+            if reached > self.last and (throttled := throttle(reached)) is not None and throttled > self.last:
+                leaving.append((index, self._send(throttled)))
+        self._raise(partition, watermark)
+        return leaving
 
     def observe_empty(self, partition: int, polled_us: int, now_us: int) -> tuple[Watermark | Signal, ...]:
         """The partition gave a sound empty answer, when the polled clock stood at `polled_us`."""

@@ -26,6 +26,8 @@ STEPS_PER_CALL = 8
 """Events that a cooperative tasklet takes in before others of its worker have their turn."""
 ROWS_PER_CALL = 32_768
 """Rows after which it stops earlier: what it gave is still in the cache when the next tasklet reads it."""
+ROWS_PER_EVENT = 65_536
+"""Rows that wait next to each other and are taken in as one event at most: as many as a source gives at a time."""
 
 
 class ProcessorTasklet:
@@ -306,7 +308,7 @@ class ProcessorTasklet:
         self.rows_in += rows
         self.batch = event
         processor = self.processor
-        if processor.process_batches is None or not (more := inbound.poll_batches(ROWS_PER_CALL - rows)):
+        if processor.process_batches is None or not (more := inbound.poll_batches(ROWS_PER_EVENT - rows)):
             output = processor.process(inbound.ordinal, event)
         else:
             self.batches_in += len(more)

@@ -1,8 +1,7 @@
 """Reads a Source: its partitions become batches, watermarks and rejected rows."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ CUT_ROWS = 4096
 CUT_FRAMES = 64
 """Batches of up to CUT_ROWS rows are never cut for spanning many frames; a row costs more in small batches."""
 
-POLL_ROWS = 32_768
+POLL_ROWS = 65_536
 """A poll of a source that never waits goes on after a large batch, up to so many rows: Python runs once for them."""
 
 _STATE_KIND = "source_partitions"
@@ -300,34 +299,42 @@ class SourceReader(SourceProcessor):
         """Take answers one after the other. Their times are looked at together, which is all that most of them need."""
         self.positions[partition] = run[-1].position
         event_time = self.event_time
-        reaches: Iterable[tuple[int, int] | None] = repeat(None)
-        if event_time is not None and event_time.takes_greatest:
-            output += event_time.observe_rows(partition, self.clock.read(now))
-            reaches = time_ranges([rows.batch for rows in run], self.time_column)
-        row_count = 0
-        for rows, reach in zip(run, reaches, strict=False):
-            if event_time is None or reach is None or not self._leaves_whole(partition, rows, reach):
+        greatest_times = None
+        if event_time is not None and event_time.takes_greatest and not event_time.is_behind(partition):
+            greatest_times = self._greatest_times(run)
+        if event_time is None or greatest_times is None:
+            for rows in run:
                 self._take(partition, rows, now, output)
-                continue
-            batch = rows.batch
-            row_count += batch.row_count
-            output.append(batch if batch.origin is not None else self._with_origin(partition, batch, rows))
-            output += event_time.observe_greatest(partition, reach[1], now)
+            return
+        output += event_time.observe_rows(partition, self.clock.read(now))
+        batches = [
+            rows.batch if rows.batch.origin is not None else self._with_origin(partition, rows.batch, rows)
+            for rows in run
+        ]
+        row_count = sum([batch.row_count for batch in batches])
         self.context.counters["rows_read"] += row_count
         self.next_rows[partition] += row_count
+        start = 0
+        for index, left in event_time.observe_greatest_of_each(partition, greatest_times, now):
+            output += batches[start : index + 1]
+            output += left
+            start = index + 1
+        output += batches[start:]
 
-    def _leaves_whole(self, partition: int, rows: Rows, times: tuple[int, int]) -> bool:
-        """May a batch leave as it came, without a look at single rows? `times`: its least and its greatest.
+    def _greatest_times(self, run: Sequence[Rows]) -> list[int] | None:
+        """The greatest time of each batch of a run; None if one does not leave as it came, without a look at its rows.
 
-        That is nearly every batch: all rows have a time, and they span few enough frames.
+        That is seldom: all rows have a time, and they span few enough frames.
         """
-        row_count = rows.batch.row_count
-        if row_count > self.batch_rows or rows.rejected is not None:
-            return False
-        if times[1] - times[0] > self.span_us and row_count > CUT_ROWS:
-            return False
-        event_time = self.event_time
-        return event_time is not None and not event_time.is_behind(partition)
+        greatest_times = []
+        for rows, reach in zip(run, time_ranges([rows.batch for rows in run], self.time_column), strict=True):
+            if reach is None or rows.rejected is not None:
+                return None
+            row_count = rows.batch.row_count
+            if row_count > self.batch_rows or (reach[1] - reach[0] > self.span_us and row_count > CUT_ROWS):
+                return None
+            greatest_times.append(reach[1])
+        return greatest_times
 
     def _take(self, partition: int, rows: Rows, now: int, output: list[Output]) -> None:
         """Turn one answer of a reader into output: ACTIVE, rejected rows, then batches with a watermark behind each."""
