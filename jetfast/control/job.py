@@ -11,7 +11,6 @@ from jetfast.control.job_state import TERMINAL, JobStatus
 from jetfast.control.metrics import MemberReport, merge_metrics
 from jetfast.control.progress import describe_end, make_progress
 from jetfast.control.runner import Runner
-from jetfast.control.snapshot_explanation import explain_snapshot
 from jetfast.control.watermark_explanation import WatermarkExplanation, explain_watermark
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
@@ -126,8 +125,11 @@ class Job:
         return metrics
 
     def explain_snapshot(self) -> str:
-        """Tell which snapshot is being taken, since when, and what it waits for; or what became of the last one."""
-        return explain_snapshot(self.runner)
+        """Tell which snapshot is being taken, since when, and what it waits for; or what became of the last one.
+
+        Which processors of a member, and for what: by what the member last reported, a quarter of a second ago or so.
+        """
+        return f"job {self.name}: {self.runner.explain_snapshot()}"
 
     def explain_watermark(self) -> WatermarkExplanation:
         """Tell which source partition and which input hold event time back, since when, and what they wait for.

@@ -48,6 +48,7 @@ from jetfast.control.job_state import (
     StartJob,
 )
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Registered
+from jetfast.control.snapshot_explanation import explain_snapshot
 from jetfast.control.snapshot_history import SnapshotHistory
 from jetfast.control.snapshot_round import (
     AwaitInterval,
@@ -57,6 +58,7 @@ from jetfast.control.snapshot_round import (
     MemberSaved,
     MemberTookInput,
     ReportRound,
+    RoundPhase,
     SaveMember,
 )
 from jetfast.control.store_commands import StoreCommand, perform
@@ -74,7 +76,16 @@ ENDING_WARNING_S = 10.0
 """Members that have not stopped so long after the outcome was decided are named in the log, again and again."""
 DEFAULT_SNAPSHOT_INTERVAL_S = 10.0
 
-Timer = type[IntervalOver] | type[DelayOver] | type[SettleTimeOver]
+SLOW_ROUND_S = 60.0
+"""What a snapshot waits for that is not over after so long is told in the log, again and again."""
+
+
+@dataclass(frozen=True)
+class SlowRound:
+    """A snapshot takes long; no machine hears of it, for slowness is no reason to do anything."""
+
+
+Timer = type[IntervalOver] | type[DelayOver] | type[SettleTimeOver] | type[SlowRound]
 
 
 class MemberLink(Protocol):
@@ -281,6 +292,17 @@ class Runner:
         with self._delivered_lock:
             return list(self.delivered.get(vertex, ()))
 
+    def explain_snapshot(self) -> str:
+        """Return what the present snapshot waits for, or what became of the last one."""
+        store = self.plan.snapshot_store
+        return explain_snapshot(
+            self.coordinator.rounds,
+            self.snapshots,
+            self.seconds - self._round_started_s,
+            "the store" if store is None else store.name,
+            [(member, view.metrics) for member, view in sorted(self.members.items())],
+        )
+
     @property
     def deadline(self) -> float | None:
         """When the next timer is due, by the clock; None: there is none."""
@@ -292,7 +314,11 @@ class Runner:
         for timer, due in self.timers.items():
             if due <= now:
                 del self.timers[timer]
-                self._handle(timer())
+                event = timer()
+                if isinstance(event, SlowRound):
+                    self._tell_of_slow_round()
+                else:
+                    self._handle(event)
                 return True
         return False
 
@@ -390,6 +416,7 @@ class Runner:
     def _save_member(self, command: SaveMember) -> None:
         if command.member == 0:
             self._round_started_s = self.seconds
+        self.timers[SlowRound] = self._clock() + SLOW_ROUND_S
         self._send(
             command.member,
             messages.StartSnapshot(
@@ -408,16 +435,18 @@ class Runner:
             ),
         )
 
+    def _tell_of_slow_round(self) -> None:
+        rounds = self.coordinator.rounds
+        if rounds is not None and rounds.phase is not RoundPhase.STOPPED:
+            logger.warning("job %s: %s", self.plan.job, self.explain_snapshot())
+            self.timers[SlowRound] = self._clock() + SLOW_ROUND_S
+
     def _report_round(self, command: ReportRound) -> None:
+        self.timers.pop(SlowRound, None)
         self.snapshots.add(self.coordinator.execution_id, command, self._round_started_s, self.seconds)
         if command.errors:
             errors = "; ".join(command.errors)
             logger.warning("job %s: snapshot %d failed: %s", self.plan.job, command.snapshot_id, errors)
-
-    @property
-    def round_started_s(self) -> float:
-        """When the present round began, or the last one; as `seconds`."""
-        return self._round_started_s
 
     def _await_interval(self, command: AwaitInterval) -> None:
         self.timers[IntervalOver] = self._clock() + self.plan.snapshot_interval_s

@@ -1,25 +1,42 @@
-"""Says what a snapshot waits for: which members owe an answer, or the store."""
+"""Says what a snapshot waits for: the store, or which members, and of these which processors and for what."""
 
-from jetfast.control.runner import Runner
-from jetfast.control.snapshot_round import RoundPhase
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jetfast.control.snapshot_history import SnapshotHistory
+from jetfast.control.snapshot_round import RoundPhase, SnapshotRounds
 
 
-def explain_snapshot(runner: Runner) -> str:
-    """Return one or two lines about the snapshot that is being taken, or about the last one."""
-    rounds = runner.coordinator.rounds
-    job = runner.plan.job
+def explain_snapshot(
+    rounds: SnapshotRounds | None,
+    history: SnapshotHistory,
+    seconds: float,
+    store: str,
+    reports: Iterable[tuple[int, Mapping[str, Any]]],
+) -> str:
+    """Return lines about the snapshot that is being taken, or one about the last.
+
+    Parameters
+    ----------
+    rounds : of the present execution, if it takes snapshots
+    seconds : since the present round began
+    store : name of the store
+    reports : members, and what `Execution.metrics()` last told of each
+    """
     if rounds is None:
-        return f"job {job} takes no snapshots at present"
-    if rounds.phase in (RoundPhase.SAVING, RoundPhase.ENDING):
-        waits = f"waits for member(s) {', '.join(map(str, sorted(rounds.waiting_for)))}"
-    elif rounds.phase in (RoundPhase.VALIDATING, RoundPhase.DECIDING):
-        store = runner.plan.snapshot_store
-        waits = f"waits for {'its store' if store is None else store.name}"
-    else:
-        last = runner.snapshots.last
+        return "no snapshots are taken at present"
+    if rounds.phase not in (RoundPhase.SAVING, RoundPhase.VALIDATING, RoundPhase.DECIDING, RoundPhase.ENDING):
+        last = history.last
         if not last:
-            return f"job {job}: no snapshot has been taken yet"
+            return "no snapshot has been taken yet"
         became = "failed: " + "; ".join(last[-1]["errors"]) if last[-1]["errors"] else "succeeded"
-        return f"job {job}: snapshot {last[-1]['snapshot_id']} {became}, after {last[-1]['seconds']:.3f} s"
-    seconds = runner.seconds - runner.round_started_s
-    return f"job {job}: snapshot {rounds.snapshot_id} is {rounds.phase.value} since {seconds:.1f} s and {waits}"
+        return f"snapshot {last[-1]['snapshot_id']} {became}, after {last[-1]['seconds']:.3f} s"
+    head = f"snapshot {rounds.snapshot_id}, for {seconds:.1f} s: {rounds.phase.value}"
+    if rounds.phase in (RoundPhase.VALIDATING, RoundPhase.DECIDING):
+        return f"{head}; waits for {store}"
+    lines = [f"{head}; waits for member(s) {', '.join(map(str, sorted(rounds.waiting_for)))}"]
+    for member, metrics in reports:
+        told = metrics.get("snapshot")
+        if member in rounds.waiting_for and told is not None and told["snapshot_id"] == rounds.snapshot_id:
+            lines += (f"  member {member}: {waits['step']} waits for {waits['for']}" for waits in told["waits"])
+    return "\n".join(lines)

@@ -18,6 +18,8 @@
                     "since_us": int,          wall clock when that watermark was first seen here
                     "input": str | None, "input_watermark_us": int | None,    which holds it back
                     "leap": None | {"at_us", "from_us", "to_us": int, "all_idle": bool}}]},
+     "snapshot": None | {                     the round that is under way here
+         "snapshot_id": int, "waits": [{"step": str, "for": str}]},    processors that owe an answer, and why
      "peers": [{"peer", "rows_sent", "rows_received", "bytes_sent", "bytes_received": int}],
      "sampled_cpu_ns", "sampled_kernel_ns": int,  CPU time of sampled rounds of the workers; of that, in kernels
      "queued_bytes": int, "queued_bytes_peak": int, "memory_limit": int | None}
@@ -53,6 +55,7 @@ def execution_metrics(execution: "Execution") -> dict[str, Any]:
         "member": execution.member,
         "vertices": vertices,
         "event_time": event_time_metrics(execution),
+        "snapshot": snapshot_metrics(execution),
         "peers": [dict(peer._asdict()) for peer in peers],
         "sampled_cpu_ns": sum(worker.cpu_sampler.cpu_ns for worker in execution.workers),
         "sampled_kernel_ns": sum(worker.cpu_sampler.kernel_ns for worker in execution.workers),
@@ -81,6 +84,16 @@ def event_time_metrics(execution: "Execution") -> dict[str, Any]:
         else:
             steps.append({**where, **inbound_metrics(tasklet.inbound, execution, tasklet.name, now_us)})
     return {"now_us": now_us, "sources": sources, "steps": steps}
+
+
+def snapshot_metrics(execution: "Execution") -> dict[str, Any] | None:
+    """Return which tasklets the present snapshot round waits for on this member; None: for none of them."""
+    snapshots = execution.snapshots
+    if snapshots is None or snapshots.round is None:
+        return None
+    waits = [(tasklet.name, tasklet.waits_for) for tasklet in execution.tasklets]
+    owing = [{"step": name, "for": reason} for name, reason in waits if reason is not None]
+    return {"snapshot_id": snapshots.round.snapshot_id, "waits": owing} if owing else None
 
 
 def inbound_metrics(inbound: "Inbound", execution: "Execution", name: str, now_us: int) -> dict[str, Any]:

@@ -386,6 +386,11 @@ class ProcessorTasklet:
         return self.context.counters.copy()
 
     @property
+    def waits_for(self) -> str | None:
+        """What keeps it from answering in a snapshot round, for people; None: it owes no answer. Any thread."""
+        return None
+
+    @property
     def ended(self) -> bool:
         """Has it nothing more to do with rows? It may stay for snapshots."""
         return self.done_sent or self.finished

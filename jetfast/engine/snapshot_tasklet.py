@@ -144,6 +144,20 @@ class SnapshotTasklet(ProcessorTasklet):
             return saving.stored
         return self.snapshots.ending is not self.ending
 
+    @property
+    def waits_for(self) -> str | None:
+        """What keeps it from answering in the present round, for people; None: it owes no answer. Any thread."""
+        snapshots, saving, inbound = self.snapshots, self.saving, self.inbound
+        if snapshots.ending is not self.ending:
+            return "its transactions to be committed"
+        if saving is not None:
+            return "its transactions to be prepared" if saving.stored else "its state to be stored"
+        if snapshots.round is self.round:
+            return "room for what leaves ahead of the barrier" if type(self.follow) is Barrier else None
+        if inbound is not None and not self.done_sent:
+            return "barriers of " + (", ".join(inbound.missing_barriers()) or "all its inputs")
+        return "edges that must be done before others are read" if snapshots.waits_for_edges else "its turn"
+
     def poll_source(self) -> bool:
         if self.snapshots.round is not self.round and self.start_snapshot():
             return True

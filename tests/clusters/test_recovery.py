@@ -266,11 +266,30 @@ def test_a_store_that_hangs_holds_up_neither_rows_nor_a_cancellation() -> None:
     job.run(lambda: job.runner.snapshots.taken == 1)
     job.works.hangs = True
     job.run(lambda: job.job.metrics["rows_read"] == ROWS and bool(job.works.waiting))
-    assert "waits for memory" in job.job.explain_snapshot()
+    assert "writing the validation record; waits for memory" in job.job.explain_snapshot()
     job.runner.cancel()
     job.run()
     assert isinstance(job.runner.error, JobCancelledError)
     assert "could not be committed" in job.runner.error.__notes__[0]
+
+
+def test_a_snapshot_that_is_stuck_says_which_member_and_which_of_its_processors_it_waits_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outside = TransactionalMemory.named(faults=Faults(Random(1), {"slow": 1.0}))
+    job = SteppedJob(copying(outside), seed=1, store=MemorySnapshotStore(), interval="20ms", members=2)
+    job.run(lambda: "transactions to be prepared" in job.job.explain_snapshot())
+    first, *_ = job.job.explain_snapshot().splitlines()
+    assert first.startswith("job copying: snapshot 1, for ")
+    assert first.endswith("saving state; waits for member(s) 0, 1")
+    assert "outside-0 waits for its transactions to be prepared" in job.job.explain_snapshot()
+    job.clock.advance("61s")
+    job.step()
+    job.run(lambda: "outside-0 waits for its transactions" in caplog.text)
+    outside.faults.active = False
+    job.run()
+    assert job.job.explain_snapshot().startswith("job copying: snapshot ")
+    check_rows(outside)
 
 
 def test_restarts_are_limited_by_max_restarts() -> None:
