@@ -150,7 +150,7 @@ def check(case: Case, window: AnyWindow, members: int, workers: int, batch_rows:
     [("tumbling", 1, 3, 1), ("sliding", 2, 1, 4096), ("session", 1, 3, 7)],
 )
 def test_every_aggregate_equals_duckdb(kind: str, members: int, workers: int, batch_rows: int) -> None:
-    check(Case(seed=1, rows=150, keys=3), WINDOWS[kind], members, workers, batch_rows)
+    check(Case(seed=1, rows=80, keys=3), WINDOWS[kind], members, workers, batch_rows)
 
 
 cases = st.builds(

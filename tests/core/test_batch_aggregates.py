@@ -172,7 +172,7 @@ def test_first_and_last_reach_to_the_ends_of_time():
 floats = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(floats, min_size=1, max_size=60), st.floats(0, 1), st.sampled_from([1e-6, 0.001, 0.01, 0.3, 0.5]))
 def test_a_quantile_is_within_its_error_of_the_exact_one(values, q, error):
     made = bound(jf.quantile("x", q, error=error), pa.float64())
@@ -224,7 +224,7 @@ def test_a_trend_needs_two_different_points():
     assert result_of(jf.linear_trend("y", "x"), pa.array([1.0, math.nan]), pa.array([5, 6])) != 0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_any_cutting_and_combining_of_any_groups_gives_the_same(data):
     count = data.draw(st.integers(1, 30))
