@@ -19,7 +19,8 @@
     snapshots            of the last ones, oldest first: execution_id, snapshot_id, kind, started_s (since submission),
                          seconds, entries, bytes, pause_us and align_us (the longest of a processor), errors
 
-Figures of rows count from the beginning of the present execution. Besides these, whatever else
+What processors count (rows_read, rows_written, late_rows, ...) is part of snapshots and goes on after a restart as if
+nothing had happened; all other figures count from the beginning of the present execution. Besides these, whatever else
 `jetfast.engine.metrics` counts for a member, added up.
 """
 
@@ -54,7 +55,7 @@ def merge_metrics(
             _add(vertices.setdefault(vertex, {}), counters)
     merged: dict[str, Any] = {
         "rows_read": _rows_read(vertices, sources),
-        "rows_written": _sum(vertices, "rows_in", sinks),
+        "rows_written": _counted(vertices, sinks, "rows_written", "rows_in"),
         **{name: _sum(vertices, name) for name in ("late_rows", "partly_late_rows", "rejected_rows")},
         "seconds": seconds,
         WATERMARK: _lowest(vertices[name].get(WATERMARK) for name in sources if name in vertices),
@@ -114,9 +115,14 @@ def _sum(vertices: Mapping[str, Mapping[str, Any]], counter: str, among: Collect
 
 
 def _rows_read(vertices: Mapping[str, Mapping[str, Any]], sources: Collection[str]) -> int:
-    """Sources count what they read, rejected rows included; for one that does not, what it gave is taken."""
-    read = (vertices[name] for name in sources if name in vertices)
-    return sum(int(counters.get("rows_read", counters.get("rows_out", 0))) for counters in read)
+    """Sources count what they read, rejected rows included."""
+    return _counted(vertices, sources, "rows_read", "rows_out")
+
+
+def _counted(vertices: Mapping[str, Mapping[str, Any]], among: Collection[str], counter: str, otherwise: str) -> int:
+    """The sum of what these vertices count; of one that does not, that of another figure."""
+    figures = (vertices[name] for name in among if name in vertices)
+    return sum(int(counters.get(counter, counters.get(otherwise, 0))) for counters in figures)
 
 
 def _lowest(values: Iterable[int | None]) -> int | None:

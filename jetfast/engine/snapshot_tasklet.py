@@ -22,6 +22,9 @@ from jetfast.engine.restored_state import RestoredState, engine_state
 from jetfast.engine.snapshot_context import Saving, SnapshotContext, SnapshotEnding, SnapshotRound
 from jetfast.errors import ProtocolError
 
+INPUTS_NAMED = 5
+"""Inputs of a processor that are told to be waited for."""
+
 
 class SnapshotTasklet(ProcessorTasklet):
     """As ProcessorTasklet, with snapshots. `restored` is the snapshot to start from, or None."""
@@ -154,8 +157,11 @@ class SnapshotTasklet(ProcessorTasklet):
             return "its transactions to be prepared" if saving.stored else "its state to be stored"
         if snapshots.round is self.round:
             return "room for what leaves ahead of the barrier" if type(self.follow) is Barrier else None
+        if self.outbox.blocked:
+            return "room for its output"
         if inbound is not None and not self.done_sent:
-            return "barriers of " + (", ".join(inbound.missing_barriers()) or "all its inputs")
+            missing = inbound.missing_barriers() or [queue.upstream for queue in inbound.queues]
+            return f"barriers of {', '.join(missing[:INPUTS_NAMED])}{', ...' if len(missing) > INPUTS_NAMED else ''}"
         return "edges that must be done before others are read" if snapshots.waits_for_edges else "its turn"
 
     def poll_source(self) -> bool:

@@ -77,6 +77,7 @@ class Run:
         guarantee=Guarantee.EXACTLY_ONCE,
         restore=None,
         seed=0,
+        transports=None,
         **arguments,
     ):
         self.dag = dag
@@ -85,7 +86,9 @@ class Run:
         self.random = random.Random(seed)
         self.members = [Member() for _ in range(members)]
         self.works = [Works() for _ in range(members)]
-        self.network = MemoryNetwork(members)
+        if transports is None:
+            network = MemoryNetwork(members)
+            transports = [network.transport(member) for member in range(members)]
         plan = make_execution_plan(dag, members, workers)
         self.parallelism = {name: vertex.total for name, vertex in plan.vertices.items()}
         self.executions = [
@@ -96,7 +99,7 @@ class Run:
                 member=member,
                 member_count=members,
                 workers=workers,
-                transport=self.network.transport(member),
+                transport=transports[member],
                 guarantee=guarantee,
                 snapshot_store=store,
                 restore=restore,
