@@ -4,7 +4,8 @@
       execution_state   one execution on all members          members prepare, start, end
       snapshot_round    the snapshots of that execution       StartMember begins them, its end stops them
 
-Members outlive executions: who has registered takes part in the next one, and who was lost is summoned again.
+Members outlive executions: who has registered takes part in the next one, and who was lost is summoned again, when an
+execution begins or while it still gathers its members.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +69,7 @@ class StoreAnswered:
 
 @dataclass(frozen=True)
 class SummonMember:
-    """An execution begins, and a member is not there: let it come."""
+    """An execution gathers its members, and this one is not there: let it come."""
 
     member: int
 
@@ -170,6 +171,8 @@ class Coordinator:
         self.members.discard(event.member)
         if self._is_executing and self.execution.members[event.member] not in (MemberPhase.ABSENT, MemberPhase.LOST):
             self._execution(event, commands)
+            if self.execution.phase is ExecutionPhase.GATHERING:
+                commands.append(SummonMember(event.member))
 
     @property
     def _is_executing(self) -> bool:

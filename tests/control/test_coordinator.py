@@ -4,11 +4,12 @@ from random import Random
 
 import pytest
 
-from jetfast.control.coordinator import StoreAnswered
-from jetfast.control.job_state import JobStatus
+from jetfast.control.coordinator import Coordinator, JobShape, StoreAnswered, SummonMember
+from jetfast.control.execution_state import MemberLost, MemberRegistered, PrepareMember
+from jetfast.control.job_state import JobStatus, JobTerms, StartJob
 from jetfast.control.snapshot_round import RoundPhase
 from jetfast.control.store_commands import ReadRecord, RecordRead
-from jetfast.errors import JobCancelledError, RecordConflict
+from jetfast.errors import JobCancelledError, MemberLostError, RecordConflict
 from tests.control.simulated_job import POISON, ROWS, FaultyStore, SimulatedJob, World
 
 SEEDS = range(40)
@@ -94,3 +95,16 @@ def test_an_answer_of_the_store_to_an_execution_that_has_ended_is_dropped() -> N
     for _ in range(5):
         job.step()
     assert job.coordinator.handle(StoreAnswered(ReadRecord(), RecordRead(None))) == []
+
+
+def test_a_member_that_dies_while_others_are_waited_for_is_summoned_again() -> None:
+    coordinator = Coordinator(
+        JobTerms("job", "id", keeps_record=False, fresh=False, parallelism_max=1, members_max=2, max_restarts=None),
+        JobShape(2, 271, {"x": 2}),
+        lambda last: last + 1,
+    )
+    assert coordinator.handle(StartJob()) == [SummonMember(0), SummonMember(1)]
+    coordinator.handle(MemberRegistered(0))
+    assert coordinator.handle(MemberLost(0, MemberLostError("died"))) == [SummonMember(0)]
+    assert coordinator.handle(MemberRegistered(1)) == []
+    assert coordinator.handle(MemberRegistered(0)) == [PrepareMember(0), PrepareMember(1)]
