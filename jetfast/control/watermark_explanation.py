@@ -134,10 +134,10 @@ class WatermarkExplanation:
         return tuple(p for source in self.sources for p in source.partitions if p.late is not None)
 
     def __str__(self) -> str:
-        if not self.sources:
+        if not self.sources and not self.steps:
             return f"job {self.job!r}: no source with event time has reported yet"
         come = "has not begun" if self.watermark_us is None else f"has come to {format_moment(self.watermark_us)}"
-        lines = [f"job {self.job!r}: event time {come}"]
+        lines = [f"job {self.job!r}: event time {come if self.sources else 'is the wall clock'}"]
         for source in self.sources:
             lines += self._source_lines(source)
         for step in self.steps:
@@ -238,7 +238,13 @@ def explain_watermark(
                 totals = counters.setdefault(name, {})
                 totals[counter] = totals.get(counter, 0) + int(vertex.get(counter, 0))
     explained = tuple(_source(name, processors, now_us) for name, processors in sources.items())
-    order = [name for name, fed_by in reads_from.items() if name in steps and not sources.keys().isdisjoint(fed_by)]
+    # Steps behind one that stamps rows with the wall clock have watermarks, too, and no source that makes them.
+    timed = {name for name, found in steps.items() if any(step["watermark_us"] is not None for _, step in found)}
+    order = [
+        name
+        for name, fed_by in reads_from.items()
+        if name in steps and (name in timed or not sources.keys().isdisjoint(fed_by))
+    ]
     return WatermarkExplanation(
         job,
         now_us,

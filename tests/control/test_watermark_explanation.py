@@ -231,3 +231,20 @@ def test_a_step_tells_the_input_that_holds_it_and_what_went_on_without_waiting()
     text = str(explanation)
     assert "all inputs were idle" in text
     assert "rows of 'lagging' before 1970-01-01 00:00:05 are late since then" in text
+
+
+def test_steps_that_go_by_the_wall_clock_are_told_without_a_source() -> None:
+    pipeline = jf.Pipeline("load")
+    source = jf.memory(rows("a", 1), unbounded=True)
+    stage = pipeline.read(source, name="rows").with_processing_time("seen")
+    stage.window(jf.tumbling("10s")).agg(n=jf.count(), name="counts").collect()
+    with jf.LocalCluster(workers=1, clock=VirtualClock()).submit(pipeline, progress=False) as job:
+        while not job.explain_watermark().steps:
+            with suppress(TimeoutError):
+                job.wait(timeout=0.01)
+        explanation = job.explain_watermark()
+    assert explanation.sources == ()
+    assert str(explanation).startswith(
+        "job 'load': event time is the wall clock\nstep 'counts': at 2024-01-01 00:00:00"
+    )
+    assert "held back by its input from 'with_processing_time(seen)-0'" in str(explanation)

@@ -68,6 +68,18 @@ def test_routings_inside_a_member_give_each_row_to_whom_they_should(routing, cop
     assert len(log.of("complete")) == 3
 
 
+@pytest.mark.parametrize("routing", [UNICAST, ISOLATED, ALL_TO_ONE, BROADCAST, FANOUT, partitioned("key")])
+def test_a_watermark_is_broadcast_whatever_the_routing_of_its_edge(routing):
+    log = Log()
+    dag = graph(
+        ("source", lambda: ScriptedSource([batch_of(1, 2), Watermark(5), batch_of(3)]), {"parallelism": 2}),
+        ("sink", lambda: LoggingSink(log), {"parallelism": 3}),
+        edges=[("source", "sink", {"routing": routing, "queue_items": 1})],
+    )
+    run(dag, workers=2)
+    assert sorted(log.of("watermark")) == [(("sink", index), 5) for index in range(3)]
+
+
 def test_a_watermark_follows_the_rows_before_it_and_reaches_every_processor():
     log = Log()
     source_to_sink(

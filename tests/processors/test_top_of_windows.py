@@ -5,8 +5,9 @@ import pytest
 
 from jetfast.core.batch import Batch
 from jetfast.core.items import IDLE, Watermark
-from jetfast.core.processor import ProcessorContext
+from jetfast.core.processor import ProcessorContext, StateBatch
 from jetfast.core.top_results import TopResults
+from jetfast.kernels.partitioning import assign_partitions
 from jetfast.processors import top_of_windows
 from jetfast.processors.top_of_windows import LocalTopOfWindows, TopOfWindows
 from jetfast.testing import verify_processor
@@ -123,3 +124,18 @@ def test_results_of_windows_that_were_given_are_late_and_counted(restored):
     assert processor.counters["late_rows"] == 2
     assert [batch.row_count for batch in processor.process_watermark(30)] == [1]
     assert not processor.bounds
+
+
+def test_an_owner_of_partitions_with_different_bounds_treats_each_by_its_own():
+    groups = ["a", "b", "c"]
+    partitions = [int(partition) for partition in assign_partitions([pa.array(groups)])]
+    processor = TopOfWindows(SCHEMA, top(("group",)))
+    processor.open(ProcessorContext("top"))
+    for partition, bound in zip(partitions, [10, 20, 30], strict=True):
+        processor.restore_snapshot(StateBatch(partition, "bounds", pa.record_batch({"bound": [bound]})))
+    processor.finish_restore()
+    list(processor.process_watermark(10))
+    processor.process(0, Batch.from_arrow(results(*((group, 1, end, 1.0) for group in groups for end in (10, 20, 30)))))
+    assert processor.counters["late_rows"] == 6
+    found = [row for batch in processor.process_watermark(30) for row in batch.to_arrow().to_pylist()]
+    assert [(row["group"], row["window_end"].microsecond) for row in found] == [("a", 20), ("a", 30), ("b", 30)]

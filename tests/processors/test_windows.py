@@ -12,10 +12,11 @@ from jetfast.core.aggregate import AggregateColumn, AggregateKind
 from jetfast.core.batch import Batch
 from jetfast.core.items import IDLE, Watermark
 from jetfast.core.processor import ProcessorContext
-from jetfast.core.windows import Window
+from jetfast.core.windows import SessionWindow, Window
 from jetfast.kernels.partitioning import assign_partitions
 from jetfast.processors.accumulate_by_frame import AccumulateByFrame
 from jetfast.processors.combine_frames import CombineFrames
+from jetfast.processors.session_window import SessionWindowProcessor
 from jetfast.processors.sliding_window import SlidingWindowProcessor
 from jetfast.testing import OnPort, verify_processor
 from jetfast.types import MIN_TIME
@@ -388,3 +389,46 @@ def test_batches_together_give_what_they_give_one_by_one(batches, watermark, lat
         shown = [(type(item).__name__, getattr(item, "batch", item).to_arrow().to_pylist()) for item in output]
         found.append((shown, context.counters))
     assert found[0] == found[1]
+
+
+KINDS = [WINDOW, Window(4, 4, 1), SessionWindow(3)]
+
+
+def one_of(window):
+    kind = SessionWindowProcessor if isinstance(window, SessionWindow) else SlidingWindowProcessor
+    processor = kind(SCHEMA, ["key"], "time", AGGREGATES, window)
+    processor.open(ProcessorContext("window"))
+    return processor
+
+
+def rows_of(output):
+    return [row for batch in output for row in batch.to_arrow().to_pylist()]
+
+
+@pytest.mark.parametrize("window", KINDS, ids=str)
+def test_windows_are_emitted_by_ascending_end_up_to_the_watermark_and_the_end_of_input_flushes_the_rest(window):
+    processor = one_of(window)
+    list(processor.process(0, Batch.from_arrow(rows(*((key, time, 1) for time in (9, 2, 30, 17) for key in "ba")))))
+    first, rest = rows_of(processor.process_watermark(15)), rows_of(processor.complete())
+    ends = [row["window_end"] for row in first + rest]
+    assert ends == sorted(ends)
+    closed = 14 if isinstance(window, SessionWindow) else 15  # a session that ends at 15 would still be joined at 15
+    assert first[-1]["window_end"] <= time_us(closed) < rest[0]["window_end"]
+    assert len({(row["key"], row["window_end"]) for row in first + rest}) == len(ends)
+    assert {row["rows"] for row in first + rest} == {1}
+
+
+@pytest.mark.parametrize("window", KINDS, ids=str)
+def test_a_sum_of_zero_does_not_hide_a_key(window):
+    processor = one_of(window)
+    list(processor.process(0, Batch.from_arrow(rows(("a", 5, 0), ("b", 5, 1), ("b", 5, -1), (None, 5, None)))))
+    found = {(row["key"], row["rows"], row["total"]) for row in rows_of(processor.complete())}
+    assert found == {("a", 1, 0), ("b", 2, 0), (None, 1, None)}
+
+
+@pytest.mark.parametrize("window", KINDS, ids=str)
+def test_open_windows_stay_when_all_inputs_turn_idle(window):
+    processor = one_of(window)
+    list(processor.process(0, Batch.from_arrow(rows(("a", 5, 1)))))
+    assert list(processor.process_idle()) == []
+    assert {row["rows"] for row in rows_of(processor.complete())} == {1}
