@@ -443,18 +443,30 @@ inline void deduct_states(const Field& field, uint8_t* states, const uint32_t* e
   });
 }
 
-// target[i] = left[i] combined with right[i].
-inline void merge_states(const Field& field, const uint8_t* left, const uint8_t* right, int64_t count, uint8_t* target) {
+// target[place] = left[i] combined with right[place], with place = places[i] (i without `places`).
+inline void merge_states(const Field& field, const uint8_t* left, const uint8_t* right, const uint32_t* places, int64_t count,
+                         uint8_t* target, bool far = false) {
   with_field(field, [&](auto tag) {
     using F = decltype(tag);
     using State = typename F::State;
     const auto* left_state = reinterpret_cast<const State*>(left);
     const auto* right_state = reinterpret_cast<const State*>(right);
     auto* result = reinterpret_cast<State*>(target);
-    for (int64_t i = 0; i < count; ++i) {
+    const auto merge = [&](int64_t i, int64_t place) {
       State state = left_state[i];
-      F::combine(state, right_state[i]);
-      result[i] = state;
+      F::combine(state, right_state[place]);
+      result[place] = state;
+    };
+    if (places == nullptr) {
+      for (int64_t i = 0; i < count; ++i) merge(i, i);
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      if (far && i + kPrefetchRows < count) {
+        prefetch_line(&right_state[places[i + kPrefetchRows]]);
+        prefetch_line(&result[places[i + kPrefetchRows]]);
+      }
+      merge(i, places[i]);
     }
   });
 }
@@ -462,7 +474,7 @@ inline void merge_states(const Field& field, const uint8_t* left, const uint8_t*
 // One step of turning the stack: the newer part of each key is remembered with the frame's entry, then the frame joins it.
 // Key i is entries[i] of `newer` and frame_entries[i] of `frame` and `after` (i, where they are not given).
 inline void stack_states(const Field& field, uint8_t* newer, const uint32_t* entries, const uint8_t* frame,
-                         uint8_t* after, const uint32_t* frame_entries, int64_t count) {
+                         uint8_t* after, const uint32_t* frame_entries, int64_t count, bool far = false) {
   with_field(field, [&](auto tag) {
     using F = decltype(tag);
     using State = typename F::State;
@@ -479,6 +491,7 @@ inline void stack_states(const Field& field, uint8_t* newer, const uint32_t* ent
       return;
     }
     for (int64_t i = 0; i < count; ++i) {
+      if (far && i + kPrefetchRows < count) prefetch_line(&newer_state[entries[i + kPrefetchRows]]);
       const int64_t entry = frame_entries ? frame_entries[i] : i;
       State& state = newer_state[entries[i]];
       after_state[entry] = state;

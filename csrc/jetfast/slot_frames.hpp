@@ -72,6 +72,7 @@ class SlotFrames : public KeyedResults {
     for (const auto& frame : spare_frames_) add(*frame);
     add(*delta_);
     add(*running_);
+    if (middle_) add(*middle_);
     for (const auto& index : spare_indexes_) use.frame_bytes += static_cast<int64_t>(index.capacity() * sizeof(uint32_t));
     for (const uint8_t held : held_slots()) use.keys += held;
     return use;
@@ -357,6 +358,7 @@ class SlotFrames : public KeyedResults {
   bool sums_are_exact_ = true;  // sum_double fields are deducted
   bool all_deducted_ = true;
   std::unique_ptr<Frame> running_;
+  std::unique_ptr<Frame> middle_;  // of the stacks of a window: see window_table.hpp
   int64_t emitted_ = kMinTime;  // windows up to here are emitted or were empty
   int64_t collect_above_ = 1024;
 
