@@ -185,11 +185,10 @@ class _LocalMember:
         self._thread.join()
 
     def kill(self) -> None:
-        """End it as a crash would: its threads stop where they are, nothing is told or closed. Any thread; waits for
-        their end.
+        """End it as a crash would: its threads stop where they are, nothing is told or closed. Any thread, its own
+        included; returns at once.
         """
         self._agent.kill()
-        self._thread.join()
 
     def _run(self) -> None:
         try:

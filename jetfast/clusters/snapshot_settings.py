@@ -1,5 +1,6 @@
 """Decides at submission which guarantee a job gets, where its snapshots go, and says so in the log."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from jetfast.control.job_state import refuse_completed
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.snapshot_store import SnapshotStore
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, SnapshotDamaged
 from jetfast.types import Duration, positive_duration_us
 
 logger = logging.getLogger("jetfast")
@@ -94,7 +95,8 @@ def choose_snapshots(
         logger.info("job %s: guarantee %s%s", job, guarantee.name, reason)
     else:
         store.check()
-        _look_for_record(job, store, wishes.fresh)
+        if not wishes.fresh:
+            _look_for_record(job, dag, store)
         logger.info(
             "job %s: guarantee %s, a snapshot every %s in %s, which survives %s",
             job,
@@ -113,13 +115,20 @@ def choose_snapshots(
     )
 
 
-def _look_for_record(job: str, store: SnapshotStore, fresh: bool) -> None:
+def _look_for_record(job: str, dag: Dag, store: SnapshotStore) -> None:
     """Refuse a job that is completed, and say where one goes on. The coordinator looks again when it begins."""
     found = store.read_record(job)
-    if found is None or fresh:
+    if found is None:
         return
     record = found.record
     if record.completed and record.settled:
         raise refuse_completed(job)
-    where = "the beginning" if record.snapshot is None else f"snapshot {record.snapshot}"
+    if record.snapshot is None:
+        where = "the beginning"
+    else:
+        where = f"snapshot {record.snapshot}"
+        with contextlib.suppress(SnapshotDamaged):  # members say what is missing when they restore
+            saved = store.read_validation(job, record.snapshot).vertices
+            if dropped := ", ".join(map(repr, sorted(saved.keys() - dag.vertices.keys()))):
+                logger.warning("job %s: its snapshot holds state of steps that it has no more: %s", job, dropped)
     logger.info("job %s: %s knows a job of this name; it goes on from %s", job, store.name, where)

@@ -270,11 +270,11 @@ class JobState:
             parallelism_max=max(claim.parallelism_max, record.parallelism_max),
             members_max=max(claim.members_max, record.members_max),
         )
-        if self._fresh:
+        if not self._fresh:
+            claim = msgspec.structs.replace(claim, snapshot=record.snapshot, completed=record.completed)
+        if record.settled:
             return claim
-        return msgspec.structs.replace(
-            claim, job_id=record.job_id, snapshot=record.snapshot, completed=record.completed
-        )
+        return msgspec.structs.replace(claim, job_id=record.job_id)  # so its transactions are known, and rolled back
 
     def _execute(self, event: StoreWritten) -> list[JobCommand]:
         assert self._claim is not None

@@ -13,8 +13,9 @@ class _Killable(Protocol):
 def kill_member(job: Job, member: int = 0) -> None:
     """End a member of a running job without a word: its threads stop where they are, nothing is flushed or closed.
 
-    Returns when its threads have ended. With a guarantee the job begins again from its last snapshot; without, it
-    fails with MemberLostError. Raises ValueError if the job has no such member, or none that can be killed like this.
+    Returns at once; its threads end when what they are in has returned. With a guarantee the job begins again from its
+    last snapshot; without, it fails with MemberLostError. Raises ValueError if the job has no such member, or none that
+    can be killed like this.
     """
     view = job.runner.members.get(member)
     if view is None or not isinstance(view.link, _Killable):

@@ -109,7 +109,8 @@ def test_an_execution_id_is_greater_than_that_of_the_record_whatever_the_clock_s
 def test_a_fresh_job_forgets_the_snapshot_but_only_once() -> None:
     state = job(fresh=True)
     claimed = executing(state, BEFORE)
-    assert (claimed.record.snapshot, claimed.record.job_id) == (None, "id")
+    assert claimed.record.snapshot is None
+    assert claimed.record.job_id == "first", "transactions that are left are rolled back as those of this job"
     decided = with_snapshot(claimed)
     run(state, ExecutionEnded(LOST, decided))
     assert again(state, decided).record.snapshot == decided.record.snapshot
@@ -120,7 +121,8 @@ def test_a_completed_job_is_refused_unless_it_is_fresh() -> None:
     (end,) = run(job(), StartJob(), found(closed))[1:]
     assert isinstance(end, EndJob)
     assert isinstance(end.error, JobDefinitionError)
-    assert executing(job(fresh=True), closed).record.completed is False
+    again = executing(job(fresh=True), closed).record
+    assert (again.completed, again.settled, again.job_id) == (False, False, "id")
 
 
 def test_a_crash_after_the_last_decision_leaves_only_to_commit() -> None:
