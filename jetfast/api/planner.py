@@ -134,7 +134,7 @@ class Planner:
                 frame_us=min((slide_us for slide_us, _ in frames), default=None),
                 throttle=event_time.throttle or chosen_throttle(frames),
             )
-        self.add_vertex(step.name, supplier, [], delivery=source_delivery(source))
+        self.dag.add_vertex(Vertex(step.name, supplier, delivery=source_delivery(source), endless=not source.bounded))
         self.feeds[output] = [Feed(step.name, MAIN_PORT, source.schema)]
         rejected = Output(step, REJECTED_PORT)
         self.feeds[rejected] = [Feed(step.name, REJECTED_PORT, rejected.schema)]

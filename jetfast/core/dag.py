@@ -22,6 +22,8 @@ class Vertex:
     """One single processor in the whole cluster, on member 0."""
     delivery: Delivery | None = None
     """How a source or a sink keeps its part of the guarantee of the job; None: it is neither."""
+    endless: bool = False
+    """It is a source that need not end."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,34 @@ class Dag:
         """What is left of the guarantee that is wanted, and which steps weaken it."""
         parts = [(vertex.name, vertex.delivery) for vertex in self.vertices.values() if vertex.delivery is not None]
         return weakest_guarantee(wanted, parts)
+
+    def sources_of(self, name: str) -> set[str]:
+        """The vertices without inbound edges that a vertex gets its rows from; itself, if it is one."""
+        inbound = self.inbound(name)
+        return set().union(*(self.sources_of(edge.source) for edge in inbound)) if inbound else {name}
+
+    def check_priorities(self) -> None:
+        """Raise JobDefinitionError for an edge that would never be read, because one that is read first cannot end.
+
+        That never ends whose source is endless. And one source must not feed both: queues are bounded, so the edge that
+        is not read yet would hold up the source, and with it the edge that is.
+        """
+        for first in self.edges:
+            later = [edge for edge in self.inbound(first.destination) if edge.priority > first.priority]
+            if not later:
+                continue
+            names = f"edge {first.source!r} -> {first.destination!r} is read to its end before edge "
+            names += f"{later[0].source!r} -> {later[0].destination!r}"
+            sources = self.sources_of(first.source)
+            for name in sorted(sources):
+                if self.vertices[name].endless:
+                    raise JobDefinitionError(f"{names}, but its source {name!r} never ends: exchange the two sides")
+            for edge in later:
+                if shared := sources & self.sources_of(edge.source):
+                    raise JobDefinitionError(
+                        f"{names}, but source {min(shared)!r} feeds both, and would wait for room in the second for "
+                        "ever: read it twice, as two sources"
+                    )
 
     def topological_order(self) -> list[Vertex]:
         """Vertices, sources first. Raises JobDefinitionError if there is a cycle."""

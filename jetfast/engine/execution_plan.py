@@ -144,7 +144,9 @@ def make_execution_plan(dag: Dag, member_count: int, workers: int) -> ExecutionP
     if member_count < 1 or workers < 1:
         raise JobDefinitionError(f"a job needs one member and one worker at least, got {member_count} and {workers}")
     vertices = {}
-    for vertex in dag.topological_order():
+    order = dag.topological_order()
+    dag.check_priorities()
+    for vertex in order:
         parallelism = 1 if vertex.total_parallelism_one else vertex.parallelism or workers
         if parallelism < 1:
             raise JobDefinitionError(f"step {vertex.name!r}: parallelism must be at least 1, got {parallelism}")

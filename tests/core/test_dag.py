@@ -50,3 +50,29 @@ def test_a_circle_is_refused_and_named():
 def test_inbound_edges_are_sorted_by_ordinal():
     dag = make_dag(("b", "c", 1), ("a", "c", 0))
     assert [edge.source for edge in dag.inbound("c")] == ["a", "b"]
+
+
+def joined(*, endless: bool = False, shared: bool = False) -> Dag:
+    """build -> prepared -> join, read before probe -> join."""
+    dag = Dag("dag")
+    for name in ("build", "prepared", "probe", "join"):
+        dag.add_vertex(Vertex(name, Processor, endless=endless and name == "build"))
+    dag.add_edge(Edge("build", "prepared", SCHEMA))
+    dag.add_edge(Edge("prepared", "join", SCHEMA))
+    dag.add_edge(Edge("build" if shared else "probe", "join", SCHEMA, ordinal=1, priority=1))
+    return dag
+
+
+def test_an_edge_that_is_read_first_may_come_from_a_source_that_ends():
+    joined().check_priorities()
+
+
+def test_an_edge_that_is_read_first_and_never_ends_is_refused_naming_both_edges():
+    message = "'prepared' -> 'join' is read to its end before edge 'probe' -> 'join', but its source 'build' never ends"
+    with pytest.raises(JobDefinitionError, match=message):
+        joined(endless=True).check_priorities()
+
+
+def test_one_source_that_feeds_an_edge_and_another_that_is_read_before_it_is_refused():
+    with pytest.raises(JobDefinitionError, match="source 'build' feeds both, and would wait for room"):
+        joined(shared=True).check_priorities()
