@@ -44,7 +44,7 @@ class TransactionalMemory(OutsideSystem):
     def __init__(
         self,
         rules: TransactionRules,
-        name: str = "memory",
+        name: str = "transactions",
         faults: Faults | None = None,
         now_us: Callable[[], int] = lambda: 0,
     ) -> None:

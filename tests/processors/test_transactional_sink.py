@@ -417,7 +417,7 @@ def test_a_list_that_fails_stops_a_restore_but_not_a_running_job(caplog):
     fail(outside, "list")
     clock.advance_us(SWEEP_US)
     run_round(processor)
-    assert "late transactions could not be rolled back: memory: the connection broke during list" in caplog.text
+    assert "late transactions could not be rolled back: transactions: the connection broke during list" in caplog.text
     with pytest.raises(RestartableError, match="transactions of earlier executions could not be rolled back"):
         restored(outside, [], execution=2)
 
