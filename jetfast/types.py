@@ -1,4 +1,4 @@
-"""Units and bounds that every layer shares: durations, event-time limits, the partition count.
+"""Units and bounds that every layer shares: durations, sizes, event-time limits, the partition count.
 
 Event time is int64 microseconds since 1970-01-01 UTC; MIN_TIME and MAX_TIME are the ends of int64.
 """
@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
-from jetfast.errors import DurationError
+from jetfast.errors import DurationError, JobDefinitionError
 
 MIN_TIME = -(2**63)
 MAX_TIME = 2**63 - 1
@@ -111,3 +111,26 @@ def format_time(time: int) -> str:
         return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time)).isoformat()
     except OverflowError:
         return f"{time} us"
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?b)", re.IGNORECASE)
+_POWERS = {"b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def bytes_of(size: str, what: str) -> int:
+    """Return "512MB" (powers of 1000) or "1.5 GiB" (powers of 1024) in bytes.
+
+    Raises TypeError for a bare number and JobDefinitionError for text that cannot be read or is zero.
+    """
+    if isinstance(size, int | float) and not isinstance(size, bool):
+        raise TypeError(f'{what} must have a unit, got the bare number {size!r}; did you mean "{size}MB"?')
+    if not isinstance(size, str):
+        raise TypeError(f'{what} must be text such as "512MB", got {type(size).__name__}')
+    match = _SIZE.fullmatch(size.strip())
+    if match is None:
+        raise JobDefinitionError(f'{what} {size!r} cannot be read; write it like "512MB" or "1.5GiB"')
+    unit = match[2].lower()
+    result = int(float(match[1]) * (1024 if "i" in unit else 1000) ** _POWERS[unit[0]])
+    if result < 1:
+        raise JobDefinitionError(f"{what} must be greater than zero, got {size!r}")
+    return result

@@ -12,8 +12,7 @@ import jetfast as jf
 SIGNATURES = {
     "Pipeline": "(name: 'str' = 'pipeline') -> 'None'",
     "Pipeline.read": "(self, source: 'Source', name: 'str | None' = None) -> 'SourceStage'",
-    "Pipeline.plan": "(self, *, member_count: 'int' = 1, workers: 'int' = 1, two_stage: 'bool | None' = None, "
-    "check_targets: 'bool' = True) -> 'Dag'",
+    "Pipeline.plan": "(self, *, member_count: 'int' = 1, workers: 'int' = 1, two_stage: 'bool | None' = None) -> 'Dag'",
     "Pipeline.explain": "(self, *, member_count: 'int' = 1, workers: 'int' = 1, "
     "two_stage: 'bool | None' = None) -> 'str'",
     "SourceStage.with_event_time": "(self, column: 'str | Expression', "

@@ -1,4 +1,4 @@
-"""Durations: what is read, what is refused, and that formatting reads back."""
+"""Durations and sizes: what is read, what is refused, and that formatting reads back."""
 
 from datetime import timedelta
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetfast.errors import DurationError, JobDefinitionError
-from jetfast.types import duration_us, format_duration, non_negative_duration_us, positive_duration_us
+from jetfast.types import bytes_of, duration_us, format_duration, non_negative_duration_us, positive_duration_us
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,11 @@ def test_a_duration_error_is_a_value_error_and_a_definition_error():
 @given(st.integers(-(2**62), 2**62))
 def test_a_formatted_duration_reads_back(duration):
     assert duration_us(format_duration(duration)) == duration
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1B", 1), ("2kB", 2000), ("512MB", 512 * 10**6), ("1.5 GiB", 3 * 2**29), ("1TB", 10**12), (" 1 mib ", 2**20)],
+)
+def test_sizes_are_read_in_powers_of_1000_and_of_1024(text: str, size: int) -> None:
+    assert bytes_of(text, "memory_limit") == size

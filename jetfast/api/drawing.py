@@ -38,7 +38,7 @@ def explain(pipeline: Pipeline, *, member_count: int, workers: int, two_stage: b
         if 0 in step.schemas:
             lines.append("      " + ", ".join(f"{field.name}: {field.type}" for field in step.schemas[0]))
     try:
-        dag = pipeline.plan(member_count=member_count, workers=workers, two_stage=two_stage, check_targets=False)
+        dag = pipeline.plan(member_count=member_count, workers=workers, two_stage=two_stage)
     except JobDefinitionError as error:
         return "\n".join([*lines, "", f"no graph yet: {error}"])
     lines += ["", f"graph for {member_count} member{'s' * (member_count > 1)} of {workers} worker{'s' * (workers > 1)}"]

@@ -52,9 +52,7 @@ class Pipeline:
         """Names of the steps, in the order in which they were described."""
         return tuple(self._steps)
 
-    def plan(
-        self, *, member_count: int = 1, workers: int = 1, two_stage: bool | None = None, check_targets: bool = True
-    ) -> Dag:
+    def plan(self, *, member_count: int = 1, workers: int = 1, two_stage: bool | None = None) -> Dag:
         """Return the graph that a cluster runs.
 
         Parameters
@@ -62,13 +60,12 @@ class Pipeline:
         member_count : members of the cluster
         workers : worker threads of each member
         two_stage : accumulate near the source before rows cross an edge; None: where it pays and is possible
-        check_targets : also ask each sink whether its target can be written now, as a submission must
 
         Raises JobDefinitionError if the pipeline is not complete: no source, a stage that nothing reads or writes.
         """
         from jetfast.api.planner import plan
 
-        return plan(self, member_count=member_count, workers=workers, two_stage=two_stage, check_targets=check_targets)
+        return plan(self, member_count=member_count, workers=workers, two_stage=two_stage)
 
     def explain(self, *, member_count: int = 1, workers: int = 1, two_stage: bool | None = None) -> str:
         """Return the steps, and the graph they become, as text."""

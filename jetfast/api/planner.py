@@ -13,7 +13,7 @@ Other edges are isolated: order is kept, and a batch stays with its worker.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,16 +60,12 @@ class Feed(NamedTuple):
     schema: pa.Schema
 
 
-def plan(pipeline: Pipeline, *, member_count: int, workers: int, two_stage: bool | None, check_targets: bool) -> Dag:
+def plan(pipeline: Pipeline, *, member_count: int, workers: int, two_stage: bool | None) -> Dag:
     """Return the graph; see `Pipeline.plan`."""
     for value, what in ((member_count, "member_count"), (workers, "workers")):
         if value < 1:
             raise JobDefinitionError(f"{what} must be at least 1, got {value}")
     pipeline._check_complete()
-    if check_targets:
-        for step in pipeline._iterate():
-            if isinstance(step, SinkStep):
-                step.sink.check_target()
     return Planner(pipeline, member_count, two_stage).plan()
 
 
@@ -332,13 +328,17 @@ class Planner:
     def plan_sink(self, step: SinkStep) -> None:
         from jetfast.processors.sink import WriteSink
 
-        feeds = self.feeds[step.inputs[0]]
-        supplier = WriteSink(step.sink, step.inputs[0].schema)
-        delivery = sink_delivery(step.sink)
-        if step.sink.parallelism_one:
-            self.add_vertex(step.name, supplier, feeds, ALL_TO_ONE, crossing=True, one=True, delivery=delivery)
-        else:
-            self.add_vertex(step.name, supplier, feeds, delivery=delivery)
+        one = step.sink.parallelism_one
+        self.add_vertex(
+            step.name,
+            WriteSink(step.sink, step.inputs[0].schema),
+            self.feeds[step.inputs[0]],
+            ALL_TO_ONE if one else ISOLATED,
+            crossing=one,
+            one=one,
+            delivery=sink_delivery(step.sink),
+            check_target=step.sink.check_target,
+        )
 
     def add_vertex(
         self,
@@ -350,9 +350,12 @@ class Planner:
         crossing: bool = False,
         one: bool = False,
         delivery: Delivery | None = None,
+        check_target: Callable[[], None] | None = None,
     ) -> None:
         """Add a vertex with its inbound edges; `crossing`: rows may leave their member; `one`: a single processor."""
-        self.dag.add_vertex(Vertex(name, supplier, total_parallelism_one=one, delivery=delivery))
+        self.dag.add_vertex(
+            Vertex(name, supplier, total_parallelism_one=one, delivery=delivery, check_target=check_target)
+        )
         for ordinal, feed in enumerate(feeds):
             time = self.times.get(feed.vertex) if feed.port == MAIN_PORT else None
             self.dag.add_edge(

@@ -55,6 +55,8 @@ class SnapshotSettings:
     fresh: bool
     weakened_by: tuple[str, ...]
     """Why the guarantee is weaker than the one that was wanted, a sentence for each step."""
+    goes_on: bool
+    """The store knows the job: it goes on, or begins anew because it has no snapshot yet."""
 
 
 def check_store(store: SnapshotStore | None) -> None:
@@ -90,13 +92,13 @@ def choose_snapshots(
                 'jetfast.snapshots.directory("/var/lib/jobs")'
             )
         store = default_store()
+    goes_on = False
     if store is None:
         reason = " (no snapshot store: a restart starts from the beginning)" if wishes.guarantee is None else ""
         logger.info("job %s: guarantee %s%s", job, guarantee.name, reason)
     else:
         store.check()
-        if not wishes.fresh:
-            _look_for_record(job, dag, store)
+        goes_on = not wishes.fresh and _look_for_record(job, dag, store)
         logger.info(
             "job %s: guarantee %s, a snapshot every %s in %s, which survives %s",
             job,
@@ -112,14 +114,18 @@ def choose_snapshots(
         wishes.max_restarts,
         wishes.fresh,
         tuple(weakened_by),
+        goes_on,
     )
 
 
-def _look_for_record(job: str, dag: Dag, store: SnapshotStore) -> None:
-    """Refuse a job that is completed, and say where one goes on. The coordinator looks again when it begins."""
+def _look_for_record(job: str, dag: Dag, store: SnapshotStore) -> bool:
+    """Refuse a job that is completed, and say where one goes on; False for one that is new.
+
+    The coordinator looks again when it begins.
+    """
     found = store.read_record(job)
     if found is None:
-        return
+        return False
     record = found.record
     if record.completed and record.settled:
         raise refuse_completed(job)
@@ -132,3 +138,4 @@ def _look_for_record(job: str, dag: Dag, store: SnapshotStore) -> None:
             if dropped := ", ".join(map(repr, sorted(saved.keys() - dag.vertices.keys()))):
                 logger.warning("job %s: its snapshot holds state of steps that it has no more: %s", job, dropped)
     logger.info("job %s: %s knows a job of this name; it goes on from %s", job, store.name, where)
+    return True

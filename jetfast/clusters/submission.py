@@ -1,6 +1,5 @@
 """What every cluster does with a submission before it touches a member: checks settings, has the pipeline planned."""
 
-import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from jetfast.core.guarantee import Guarantee
 from jetfast.engine.execution_plan import make_execution_plan
 from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.errors import JobDefinitionError
-from jetfast.types import Duration, non_negative_duration_us
+from jetfast.types import Duration, bytes_of, non_negative_duration_us
 
 DEFAULT_MEMORY_LIMIT = "1GB"
 
@@ -114,6 +113,8 @@ def accept_submission(
     if progress is not False:
         show_log_lines()
     chosen = choose_snapshots(job, dag, snapshots, default_store)
+    if not chosen.goes_on:  # else it finds its own output there
+        dag.check_targets()
     plan = make_execution_plan(dag, member_count, workers)
     parallelism = {vertex: planned.total for vertex, planned in plan.vertices.items()}
     return Submission(job, uuid.uuid4().hex, dag, member_count, workers, memory_limit_bytes, chosen, parallelism)
@@ -126,26 +127,3 @@ def at_least_one(value: int, what: str) -> int:
     if value < 1:
         raise JobDefinitionError(f"{what} must be at least 1, got {value}")
     return value
-
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?b)", re.IGNORECASE)
-_POWERS = {"b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-
-
-def bytes_of(size: str, what: str) -> int:
-    """Return "512MB" (powers of 1000) or "1.5 GiB" (powers of 1024) in bytes.
-
-    Raises TypeError for a bare number and JobDefinitionError for text that cannot be read or is zero.
-    """
-    if isinstance(size, int | float) and not isinstance(size, bool):
-        raise TypeError(f'{what} must have a unit, got the bare number {size!r}; did you mean "{size}MB"?')
-    if not isinstance(size, str):
-        raise TypeError(f'{what} must be text such as "512MB", got {type(size).__name__}')
-    match = _SIZE.fullmatch(size.strip())
-    if match is None:
-        raise JobDefinitionError(f'{what} {size!r} cannot be read; write it like "512MB" or "1.5GiB"')
-    unit = match[2].lower()
-    result = int(float(match[1]) * (1024 if "i" in unit else 1000) ** _POWERS[unit[0]])
-    if result < 1:
-        raise JobDefinitionError(f"{what} must be greater than zero, got {size!r}")
-    return result

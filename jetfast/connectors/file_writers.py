@@ -4,7 +4,7 @@ end.
 
 import os
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -161,6 +161,8 @@ class FileWriter:
         self.file_format = file_format
         self.schema = schema
         self.stream: Any = None
+        self.file: Any = None
+        """Where `stream` ends up, compressed."""
         self.table_writer: TableWriter | None = None
         self.waiting: list[pa.RecordBatch] = []
         self.waiting_rows = 0
@@ -180,14 +182,25 @@ class FileWriter:
     def has_rows(self) -> bool:
         return self.stream is not None or self.waiting_rows > 0
 
-    def finish(self) -> None:
-        """Make the file durable and visible; one of that name is replaced."""
+    @property
+    def nbytes(self) -> int:
+        """Size of the file so far, about: what waits is counted as it is in memory."""
+        return self.waiting_bytes + (0 if self.file is None else int(self.file.tell()))
+
+    def complete(self) -> None:
+        """Write the end of the file, and make it durable under its temporary name."""
         self._open()
         self._flush()
         assert self.table_writer is not None
         self.table_writer.close()
         self.stream.close()
-        rename_durably(self.filesystem, self.temporary, self.path)
+        self.file = None
+        make_durable(self.filesystem, self.temporary)
+
+    def finish(self) -> None:
+        """Make the file durable and visible; one of that name is replaced."""
+        self.complete()
+        rename_durably(self.filesystem, [(self.temporary, self.path)])
 
     def abort(self) -> None:
         """Leave nothing behind."""
@@ -202,9 +215,9 @@ class FileWriter:
         if self.stream is not None:
             return
         self.filesystem.create_dir(posixpath.dirname(self.path) or ".", recursive=True)
-        stream = self.filesystem.open_output_stream(self.temporary, compression=None)
+        self.file = self.filesystem.open_output_stream(self.temporary, compression=None)
         codec = compression_of(self.path)
-        self.stream = stream if codec is None else pa.CompressedOutputStream(stream, codec)
+        self.stream = self.file if codec is None else pa.CompressedOutputStream(self.file, codec)
         self.table_writer = open_table_writer(self.stream, self.file_format, self.schema)
 
     def _flush(self) -> None:
@@ -221,20 +234,34 @@ class FileWriter:
         self.table_writer.write_table(table)
 
 
-def rename_durably(filesystem: Any, temporary: str, path: str) -> None:
-    """Give a whole file its name; on a local disk data and name are flushed, so that a crash leaves the old or the
-    new.
-    """
+def make_durable(filesystem: Any, path: str) -> None:
+    """Have data and name of a closed file outlive a crash of the machine; others than local disks do it at close."""
     from pyarrow import fs
 
-    if not isinstance(filesystem, fs.LocalFileSystem):
-        if filesystem.get_file_info(path).type != fs.FileType.NotFound:
-            filesystem.delete_file(path)
-        filesystem.move(temporary, path)
-        return
-    with open(temporary, "rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        with open(path, "rb+") as file:
+            os.fsync(file.fileno())
+        _sync_directory(path)
+
+
+def rename_durably(filesystem: Any, names: Sequence[tuple[str, str]]) -> None:
+    """Give durable files in one directory their names (temporary, final); a crash leaves each with one of the two."""
+    from pyarrow import fs
+
+    local = isinstance(filesystem, fs.LocalFileSystem)
+    for temporary, path in names:
+        if local:
+            os.replace(temporary, path)
+        else:
+            if filesystem.get_file_info(path).type != fs.FileType.NotFound:
+                filesystem.delete_file(path)
+            filesystem.move(temporary, path)
+    if local and names:
+        _sync_directory(names[0][1])
+
+
+def _sync_directory(path: str) -> None:
+    """Make the names in the directory of a file durable."""
     if os.name == "posix":
         directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
         try:

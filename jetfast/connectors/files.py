@@ -5,6 +5,7 @@ import posixpath
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Self
 
 import pyarrow as pa
@@ -34,12 +35,13 @@ from jetfast.connectors.file_listing import (
     resolve_filesystem,
 )
 from jetfast.connectors.file_writers import FileWriter, check_writable
+from jetfast.connectors.part_files import FlushedPartFiles, PartSettings, TransactionalPartFiles, part_number
 from jetfast.core.batch import Batch
-from jetfast.core.guarantee import Delivery
+from jetfast.core.guarantee import Delivery, Guarantee
 from jetfast.core.processor import ProcessorContext
-from jetfast.core.source import REJECTED_SCHEMA, Position, Rows
+from jetfast.core.source import REJECTED_SCHEMA, Position, Rows, SinkWriter
 from jetfast.errors import JobDefinitionError, JobFailedError
-from jetfast.types import BATCH_ROWS_MAX
+from jetfast.types import BATCH_ROWS_MAX, Duration, bytes_of, positive_duration_us
 
 PARTITIONS_WITH_EVENT_TIME_MAX = 64
 """Files that are merged by event time at once; each is open, and each may hold the watermark back."""
@@ -59,6 +61,8 @@ def files(
     schema: pa.Schema | None = None,
     batch_rows: int = BATCH_ROWS_MAX,
     overwrite: bool = False,
+    file_size: str | None = None,
+    file_age: Duration | None = None,
     delimiter: str = ",",
     null_values: Sequence[str] = ("",),
 ) -> "Files":
@@ -78,8 +82,16 @@ def files(
         is one source partition (files of a list are read in its own order); without groups each file is
     schema : to read: the columns and types that are wanted; None: those of the first file
     batch_rows : rows of a batch at most
-    overwrite : to write: replace what is there, when the job finishes and not before
+    overwrite : to write: replace what is there, when the job finishes and not before (with a guarantee, or with
+        file_size or file_age: when the first file becomes visible)
+    file_size, file_age : to write to a directory: end a part file when it has about so many bytes ("256MB"), or when
+        rows come and it is so old ("15m"), and begin another. It is visible then, with EXACTLY_ONCE after the next
+        snapshot
     delimiter, null_values : of CSV to read; a value between quotes is never null
+
+    With a guarantee each snapshot ends the part files, so that the interval between snapshots bounds their size: with
+    EXACTLY_ONCE they become visible together, when the snapshot is decided. One single file is visible at the end of
+    the job and not before; so a job that writes one keeps no guarantee.
 
     Written text: null is an empty field in CSV (empty text is ""), times are ISO 8601 in CSV and JSON and read back as
     timestamps in microseconds or dates; decimals read back as floats or text unless `schema` says otherwise.
@@ -99,6 +111,8 @@ def files(
         None if schema is None else schema.remove_metadata(),
         batch_rows,
         overwrite,
+        None if file_size is None else bytes_of(file_size, "file_size"),
+        None if file_age is None else positive_duration_us(file_age, "file_age"),
         TextOptions(delimiter, tuple(null_values)),
     )
     if not 1 <= batch_rows <= BATCH_ROWS_MAX:
@@ -118,6 +132,8 @@ class _Settings:
     schema: pa.Schema | None
     batch_rows: int
     overwrite: bool
+    file_bytes: int | None
+    file_age_us: int | None
     text: TextOptions
 
 
@@ -160,6 +176,8 @@ class Files:
         self.settings = settings
         self.columns = columns
         self._found = found
+        self._there: frozenset[str] = frozenset()
+        """Files in the directory to write to, when it was looked at for a job that begins."""
 
     @property
     def name(self) -> str:
@@ -220,12 +238,20 @@ class Files:
         return self._single()
 
     @property
+    def sink_delivery(self) -> Delivery:
+        return Delivery.WHOLE if self._single() else Delivery.TRANSACTIONAL
+
+    @property
     def target(self) -> str | None:
         filesystem, path = self._target()
         return f"{filesystem.type_name}:{path}"
 
     def check(self, schema: pa.Schema) -> None:
         check_writable(schema, self._target_format(), self.name)
+        if self._single() and self._rolls():
+            raise JobDefinitionError(
+                f"{self.name}: one file cannot be ended by file_size or file_age; give a directory to write to"
+            )
 
     def check_target(self) -> None:
         from pyarrow import fs
@@ -252,20 +278,43 @@ class Files:
             for file in filesystem.get_file_info(fs.FileSelector(path))
             if not file.base_name.startswith(".")
         ]
-        foreign = sorted(name for name in there if _part_number(name) is None and not name.startswith("_"))
+        foreign = sorted(name for name in there if part_number(name) is None and not name.startswith("_"))
         if foreign:
             raise JobDefinitionError(
                 f"{self.name}: the directory holds other files, such as {foreign[0]!r}; write to a directory of its own"
             )
+        self._there = frozenset(there)
         if there and not self.settings.overwrite:
             raise JobDefinitionError(
                 f"{self.name}: the directory holds {len(there)} files already; give overwrite=True to replace them, "
                 f"or another path"
             )
 
-    def open_writer(self, schema: pa.Schema, context: ProcessorContext) -> "FilesWriter":
+    def open_writer(self, schema: pa.Schema, context: ProcessorContext) -> SinkWriter:
+        if self._single() or (context.guarantee is Guarantee.NONE and not self._rolls()):
+            filesystem, path = self._target()
+            return FilesWriter(filesystem, path, self._target_format(), self._single(), schema, context)
+        return FlushedPartFiles(self._parts(schema), context)
+
+    def open_transactions(self, schema: pa.Schema, context: ProcessorContext) -> TransactionalPartFiles:
+        return TransactionalPartFiles(self._parts(schema), context)
+
+    def _rolls(self) -> bool:
+        return self.settings.file_bytes is not None or self.settings.file_age_us is not None
+
+    def _parts(self, schema: pa.Schema) -> PartSettings:
         filesystem, path = self._target()
-        return FilesWriter(filesystem, path, self._target_format(), self._single(), schema, context)
+        settings = self.settings
+        return PartSettings(
+            filesystem,
+            path,
+            self._target_format(),
+            schema,
+            settings.file_bytes or inf,
+            settings.file_age_us or inf,
+            settings.overwrite,
+            self._there,
+        )
 
     def _target(self) -> tuple[Any, str]:
         if isinstance(self.settings.path, tuple):
@@ -504,6 +553,9 @@ class FilesWriter:
         if not self.single:
             self._remove_old_parts(kept)
 
+    def flush(self) -> None:
+        """Nothing is promised of a file before it is finished: a job that writes it keeps no guarantee."""
+
     def abort(self) -> None:
         self.file.abort()
 
@@ -514,7 +566,7 @@ class FilesWriter:
         looked.
         """
         for name in self._names():
-            number = _part_number(name)
+            number = part_number(name)
             mine = number == self.index or (self.index == 0 and number is not None and number >= self.parallelism)
             if mine and name != kept:
                 self.filesystem.delete_file(posixpath.join(self.directory, name))
@@ -530,10 +582,3 @@ class FilesWriter:
 
         listed = self.filesystem.get_file_info(fs.FileSelector(self.directory, allow_not_found=True))
         return [info.base_name for info in listed if info.type == fs.FileType.File]
-
-
-def _part_number(name: str) -> int | None:
-    """Return the number of the writer of a part file, None for other names."""
-    head, _, rest = name.partition(".")
-    number = head.removeprefix("part-")
-    return int(number) if head != number and number.isdigit() and rest else None

@@ -1,5 +1,6 @@
 """The graph that a cluster runs: vertices (what is done) and edges (where rows go). Plain, picklable data."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -24,6 +25,8 @@ class Vertex:
     """How a source or a sink keeps its part of the guarantee of the job; None: it is neither."""
     endless: bool = False
     """It is a source that need not end."""
+    check_target: Callable[[], None] | None = None
+    """Of a sink: raises JobDefinitionError if what it writes to cannot be written now."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,12 @@ class Dag:
                         f"{names}, but source {min(shared)!r} feeds both, and would wait for room in the second for "
                         "ever: read it twice, as two sources"
                     )
+
+    def check_targets(self) -> None:
+        """Raise JobDefinitionError if a sink cannot write now. Not asked of a job that goes on: its output is there."""
+        for vertex in self.vertices.values():
+            if vertex.check_target is not None:
+                vertex.check_target()
 
     def topological_order(self) -> list[Vertex]:
         """Vertices, sources first. Raises JobDefinitionError if there is a cycle."""

@@ -26,14 +26,15 @@ class Delivery(Enum):
     FLEETING = "what it has given cannot be read again"
     TRANSACTIONAL = "its rows become visible with the snapshot that they belong to"
     IDEMPOTENT = "a row that is written again replaces itself, by its key"
+    WHOLE = "it is written as a whole, from the beginning of the job"
     REPEATING = "rows since the last snapshot are written again after a restart"
 
     @property
     def strongest(self) -> Guarantee:
         """The strongest guarantee of a job that has such a part."""
-        return {Delivery.FLEETING: Guarantee.NONE, Delivery.REPEATING: Guarantee.AT_LEAST_ONCE}.get(
-            self, Guarantee.EXACTLY_ONCE
-        )
+        if self in (Delivery.FLEETING, Delivery.WHOLE):
+            return Guarantee.NONE
+        return Guarantee.AT_LEAST_ONCE if self is Delivery.REPEATING else Guarantee.EXACTLY_ONCE
 
 
 class WeakestGuarantee(NamedTuple):

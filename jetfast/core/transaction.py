@@ -125,6 +125,8 @@ class TransactionalWriter:
     """
 
     rules = TransactionRules()
+    marks_end: bool = False
+    """Begin a transaction at the end of the input even if no row has come: there is something to write all the same."""
 
     def begin(self, transaction: str) -> None:
         """Begin a transaction. An id of a pool has been committed or rolled back since it was last begun."""

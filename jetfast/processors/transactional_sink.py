@@ -106,8 +106,11 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         return ()
 
     def complete(self) -> tuple[Output, ...]:
-        if self.transactions is None:
+        transactions = self.transactions
+        if transactions is None:
             return super().complete()
+        if transactions.marks_end and self.takes_input and self.current is None:
+            self._begin(transactions)
         self.input_taken = True  # what is open goes with the final snapshot
         return ()
 

@@ -7,7 +7,7 @@ import pytest
 
 from jetfast.clusters import LocalCluster
 from jetfast.clusters.snapshot_settings import SnapshotWishes
-from jetfast.clusters.submission import accept_submission, bytes_of
+from jetfast.clusters.submission import accept_submission
 from jetfast.core.dag import Dag, Vertex
 from jetfast.core.guarantee import Delivery, Guarantee
 from jetfast.core.processor import Processor
@@ -136,12 +136,24 @@ def test_a_job_that_its_store_knows_says_from_where_it_goes_on(caplog: pytest.Lo
     assert "its snapshot holds state of steps that it has no more: 'gone'" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("1B", 1), ("2kB", 2000), ("512MB", 512 * 10**6), ("1.5 GiB", 3 * 2**29), ("1TB", 10**12), (" 1 mib ", 2**20)],
-)
-def test_sizes_are_read_in_powers_of_1000_and_of_1024(text: str, size: int) -> None:
-    assert bytes_of(text, "memory_limit") == size
+def test_targets_are_looked_at_unless_the_job_goes_on() -> None:
+    class Writing(Planned):
+        def plan(self, **settings: Any) -> Dag:
+            dag = super().plan(**settings)
+            dag.add_vertex(Vertex("files", Processor, check_target=refuse))
+            return dag
+
+    def refuse() -> None:
+        raise JobDefinitionError("the directory holds files already")
+
+    store = MemorySnapshotStore()
+    with pytest.raises(JobDefinitionError, match="holds files already"):
+        accept(Writing(), snapshots=SnapshotWishes(store=store))
+    store.replace_record(ExecutionRecord("flights", "id", 3, SnapshotArea(3, 8)), 0)
+    accept(Writing(), snapshots=SnapshotWishes(store=store))  # what it wrote before it was stopped is there
+    for anew in (SnapshotWishes(store=store, fresh=True), SnapshotWishes(guarantee=Guarantee.NONE, store=store)):
+        with pytest.raises(JobDefinitionError, match="holds files already"):
+            accept(Writing(), snapshots=anew)
 
 
 @pytest.mark.parametrize(

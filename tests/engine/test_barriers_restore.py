@@ -101,7 +101,7 @@ PIPELINES = {
 
 
 def plan(pipeline, outside, members, workers, two_stage):
-    dag = pipeline.plan(member_count=members, workers=workers, two_stage=two_stage, check_targets=False)
+    dag = pipeline.plan(member_count=members, workers=workers, two_stage=two_stage)
     dag.vertices["out"] = Vertex("out", lambda: CommittingSink(outside))
     return dag
 

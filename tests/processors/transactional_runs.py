@@ -17,7 +17,6 @@ from jetfast.core.processor import ProcessorContext, StateBatch
 from jetfast.errors import DataLostError, RestartableError
 from jetfast.processors.sink import WriteSink
 from jetfast.processors.transactional_sink import TransactionalSinkProcessor
-from jetfast.testing import TransactionalMemory
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -37,15 +36,15 @@ def context(index: int = 0, parallelism: int = 1, execution: int = 1, **more: An
     )
 
 
-def opened(outside: TransactionalMemory, **where: Any) -> TransactionalSinkProcessor:
-    """A processor of a new execution, before anything is restored."""
-    processor = WriteSink(outside.sink(), SCHEMA)()
+def opened(outside: Any, sink: Any = None, **where: Any) -> TransactionalSinkProcessor:
+    """A processor of a new execution, before anything is restored; it writes to `sink`, or to one of `outside`."""
+    processor = WriteSink(sink or outside.sink(), SCHEMA)()
     assert isinstance(processor, TransactionalSinkProcessor)
     processor.open(context(**where))
     return processor
 
 
-def restored(outside: TransactionalMemory, states: list[StateBatch], **where: Any) -> TransactionalSinkProcessor:
+def restored(outside: Any, states: list[StateBatch], **where: Any) -> TransactionalSinkProcessor:
     """A processor that has restored these states."""
     processor = opened(outside, **where)
     for state in states:
@@ -73,7 +72,7 @@ class Snapshot:
 class Course:
     """One seeded course of a job whose sink writes the rows 0 .. row_count - 1."""
 
-    def __init__(self, outside: TransactionalMemory, random: Random, row_count: int, crash_rate: float) -> None:
+    def __init__(self, outside: Any, random: Random, row_count: int, crash_rate: float) -> None:
         self.outside = outside
         self.random = random
         self.row_count = row_count
