@@ -70,7 +70,7 @@ class PartitionReader(Protocol):
 
 @runtime_checkable
 class ReadsSeveral(Protocol):
-    """What a PartitionReader that never waits may offer besides, if several answers may be there at once."""
+    """What a PartitionReader that never waits may offer besides, if it has rows in memory before they are read."""
 
     def read_ready(self, rows_max: int) -> Sequence[Rows]:
         """What the next calls of `read` would give, as far as it is batches of LARGE_BATCH_ROWS rows and more.

@@ -24,10 +24,13 @@ from jetfast.types import MIN_TIME
 
 STEPS_PER_CALL = 8
 """Events that a cooperative tasklet takes in before others of its worker have their turn."""
-ROWS_PER_CALL = 32_768
-"""Rows after which it stops earlier: what it gave is still in the cache when the next tasklet reads it."""
-ROWS_PER_EVENT = 65_536
-"""Rows that wait next to each other and are taken in as one event at most: as many as a source gives at a time."""
+ROWS_PER_CALL = 131_072
+"""Rows after which it stops earlier; also those that wait next to each other and are taken in as one event, at most.
+
+As many as a source in memory gives at a time: Python behind a kernel finds the caches used otherwise, so it runs seldom.
+"""
+ROWS_PER_PULL = 32_768
+"""Rows of one output after which others have their turn: what it gave is still in the cache when they read it."""
 
 
 class ProcessorTasklet:
@@ -185,13 +188,13 @@ class ProcessorTasklet:
     def pull(self) -> bool:
         """Pull and send the pending output until it ends; False when there is no room, or others shall have their turn.
 
-        They shall after ROWS_PER_CALL rows: whoever reads them finds them in the cache, and what they lie in is used
+        They shall after ROWS_PER_PULL rows: whoever reads them finds them in the cache, and what they lie in is used
         again for the next ones, instead of a queue full of memory.
         """
         output = self.output
         assert output is not None
         outbox = self.outbox
-        rows_left = ROWS_PER_CALL
+        rows_left = ROWS_PER_PULL
         for item in output:
             if self.asleep and self.source is not None and item is not ACTIVE and item is not IDLE:
                 self.asleep = False
@@ -308,7 +311,7 @@ class ProcessorTasklet:
         self.rows_in += rows
         self.batch = event
         processor = self.processor
-        if processor.process_batches is None or not (more := inbound.poll_batches(ROWS_PER_EVENT - rows)):
+        if processor.process_batches is None or not (more := inbound.poll_batches(ROWS_PER_CALL - rows)):
             output = processor.process(inbound.ordinal, event)
         else:
             self.batches_in += len(more)

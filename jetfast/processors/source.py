@@ -38,8 +38,10 @@ CUT_ROWS = 4096
 CUT_FRAMES = 64
 """Batches of up to CUT_ROWS rows are never cut for spanning many frames; a row costs more in small batches."""
 
-POLL_ROWS = 65_536
+POLL_ROWS = 32_768
 """A poll of a source that never waits goes on after a large batch, up to so many rows: Python runs once for them."""
+READY_ROWS = 131_072
+"""The same for rows that are in memory before they are read, so that they need no room while they wait."""
 
 _STATE_KIND = "source_partitions"
 _STATE_SCHEMA = pa.schema(
@@ -273,7 +275,7 @@ class SourceReader(SourceProcessor):
         run = [rows]
         read_ready = self.read_ready[partition]
         if read_ready is not None and len(self.unfinished) == 1:
-            run += read_ready(POLL_ROWS - row_count)
+            run += read_ready(READY_ROWS - row_count)
         self._take_run(partition, run, now, output)
         self._take_more(partition, sum(rows.batch.row_count for rows in run), now, output)
 

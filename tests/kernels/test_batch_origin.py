@@ -32,5 +32,5 @@ def test_record_batches_of_a_partition_are_numbered_through() -> None:
 
 def test_record_batches_taken_in_together_have_one_schema() -> None:
     pieces = [pa.record_batch({"a": [1]}), pa.record_batch({"b": [1]})]
-    with pytest.raises(ValueError, match="all record batches must have the schema of the first, one has b: int64"):
+    with pytest.raises(ValueError, match="all record batches must have the schema of the first"):
         batches_with_origin(pieces, "0", 0)

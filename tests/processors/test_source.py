@@ -416,6 +416,6 @@ def test_a_poll_does_not_go_on_with_a_partition_that_is_ahead_of_another() -> No
 
 
 def test_a_poll_ends_after_so_many_rows() -> None:
-    processor = opened(timed(memory([large(index * 2048) for index in range(40)])))
-    assert len([item for item in processor.poll() or () if isinstance(item, Batch)]) == 32
-    assert len([item for item in processor.poll() or () if isinstance(item, Batch)]) == 8
+    processor = opened(timed(memory([large(index * 2048) for index in range(80)])))
+    assert len([item for item in processor.poll() or () if isinstance(item, Batch)]) == 64
+    assert len([item for item in processor.poll() or () if isinstance(item, Batch)]) == 16
