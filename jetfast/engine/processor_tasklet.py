@@ -27,7 +27,7 @@ STEPS_PER_CALL = 8
 ROWS_PER_CALL = 131_072
 """Rows after which it stops earlier; also those that wait next to each other and are taken in as one event, at most.
 
-As many as a source in memory gives at a time: Python behind a kernel finds the caches used otherwise, so it runs seldom.
+As many as a source in memory gives at a time: Python behind a kernel finds cold caches, so it shall run seldom.
 """
 ROWS_PER_PULL = 32_768
 """Rows of one output after which others have their turn: what it gave is still in the cache when they read it."""
