@@ -9,6 +9,7 @@ from jetfast.testing.scripted_source import scripted
 from jetfast.testing.stored_rows import StoredRows
 from jetfast.testing.transactional_memory import TransactionalMemory
 from jetfast.testing.verify_processor import OnEdge, OnPort, verify_processor
+from jetfast.testing.verify_sink import verify_sink
 from jetfast.testing.virtual_clock import VirtualClock
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "scripted",
     "silence",
     "verify_processor",
+    "verify_sink",
 ]

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -13,20 +12,19 @@ from jetfast.connectors.files import Files, files
 from jetfast.core.guarantee import Delivery, Guarantee
 from jetfast.core.transaction import TransactionalSink
 from jetfast.errors import DataLostError, JobDefinitionError, RestartableError
-from jetfast.testing import Faults, VirtualClock
+from jetfast.testing import VirtualClock, verify_sink
 from tests.connectors.reading import read_all
-from tests.processors.transactional_runs import SCHEMA, Course, opened, restored, rows_of, saved
+from tests.processors.transactional_runs import SCHEMA, opened, restored, rows_of, saved
 
 FORMATS = ["parquet", "csv", "json", "ipc", "ipc_stream"]
 
 
 class Directory:
-    """A directory of part files, as `Course` wants an outside system."""
+    """A directory of part files, as tests of sinks want an outside system."""
 
     def __init__(self, path: Path, file_format: str = "csv", **options: Any) -> None:
         self.path = path
         self.options = {"format": file_format, **options}
-        self.faults = Faults()
 
     def sink(self) -> Files:
         return files(self.path, **self.options)
@@ -261,8 +259,7 @@ def test_sizes_and_ages_that_cannot_be_meant_are_refused(tmp_path: Path, setting
 def run_courses(path: Path, file_format: str, seeds: range, row_count: int) -> None:
     for seed in seeds:
         outside = Directory(path / str(seed), file_format, file_size="1B" if seed % 2 else None)
-        Course(outside, Random(seed), row_count, crash_rate=0.05).run(executions_max=20)
-        assert outside.ids() == list(range(row_count)), f"seed {seed}"
+        verify_sink(outside.sink(), outside.ids, seed=seed, row_count=row_count)
         assert outside.hidden() == [], f"seed {seed}"
 
 
