@@ -241,7 +241,7 @@ class CommittingSink(Processor):
         self.sequence = 0
 
     def process(self, ordinal, batch):
-        rows = [tuple(row.values()) for row in batch.to_arrow().to_pylist()]
+        rows = [tuple(map(hashable, row.values())) for row in batch.to_arrow().to_pylist()]
         (self.rows if self.exactly_once else self.outside.visible).extend(rows)
         return ()
 
@@ -276,6 +276,10 @@ class CommittingSink(Processor):
             self.sealed = []
             self.takes_input = True
         return True
+
+
+def hashable(value):
+    return tuple(value) if isinstance(value, list) else value
 
 
 def run_undisturbed(dag, outside, **arguments):
