@@ -39,7 +39,7 @@ inline int compare_values(const ColumnView& view, int64_t left, int64_t right) {
   if (view.layout != Layout::fixed || view.kind == Kind::fixed_binary) {
     int order = 0;
     with_cells(view, [&](auto cell) {
-      uint8_t left_room[8], right_room[8];
+      uint8_t left_room[8] = {}, right_room[8] = {};
       const Cell one = cell(left, left_room), other = cell(right, right_room);
       order = std::memcmp(one.data, other.data, std::min(one.length, other.length));
       if (order == 0) order = compare_numbers(one.length, other.length);
