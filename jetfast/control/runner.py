@@ -379,7 +379,7 @@ class Runner:
             return self.coordinator.handle(ClusterFailed(ResourcesError(f"{where} cannot take part: {difference}")))
         earlier = self.members.get(member)
         self.members[member] = view
-        if earlier is not None and member not in self.coordinator.members:
+        if earlier is not None and earlier.link is not view.link and member not in self.coordinator.members:
             self._close(member, earlier)
         return self.coordinator.handle(MemberRegistered(member))
 
