@@ -12,7 +12,7 @@ from jetfast.control.store_commands import ReadRecord, RecordRead
 from jetfast.errors import JobCancelledError, MemberLostError, RecordConflict
 from tests.control.simulated_job import POISON, ROWS, FaultyStore, SimulatedJob, World
 
-SEEDS = range(40)
+SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.simulation) for seed in range(12, 200))]
 
 
 def simulate(seed: int, fault: float = 0.0, **faults: float) -> SimulatedJob:

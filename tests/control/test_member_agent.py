@@ -12,6 +12,7 @@ from jetfast.control.member_agent import Deliver, MemberAgent, unpickle_dag
 from jetfast.control.messages import MemberMessage, Prepare
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
+from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.execution_listener import ExecutionListener, SnapshotReport
 from jetfast.engine.snapshot_store import StateTotals
 from jetfast.engine.transport import PeerStatistics
@@ -42,6 +43,15 @@ class ScriptedExecution:
         self.calls.append("cancel")
         if self.listener is not None:
             self.listener.finished(JobCancelledError("stopped"))
+
+    def start_snapshot(self, snapshot_id: int, kind: SnapshotKind) -> None:
+        self.calls.append(f"start snapshot {snapshot_id} {kind.value}")
+
+    def end_snapshot(self, snapshot_id: int, success: bool) -> None:
+        self.calls.append(f"end snapshot {snapshot_id} {success}")
+
+    def abandon(self) -> None:
+        self.calls.append("abandon")
 
     def join(self, timeout: float | None = None) -> bool:
         self.calls.append("join")
@@ -281,3 +291,46 @@ def test_what_the_engine_tells_of_a_snapshot_round_goes_to_the_coordinator_in_or
         ),
         messages.SnapshotEnded(**ids),
     ]
+
+
+def test_both_phases_of_a_snapshot_reach_the_execution_while_it_runs_and_no_other() -> None:
+    member = Member()
+    start = messages.StartSnapshot(execution_id=5, snapshot_id=1, kind=SnapshotKind.FINAL)
+    end = messages.EndSnapshot(execution_id=5, snapshot_id=1, success=True)
+    member.do(prepare(), start)  # it has not started
+    old = messages.StartSnapshot(execution_id=4, snapshot_id=9)
+    member.do(START, old, start, end)
+    calls = member.executions[0].calls
+    assert calls == ["open", "start", "start snapshot 1 final", "end snapshot 1 True"]
+    member.do(CANCEL, start)  # it has ended, and the coordinator will hear of it
+    assert calls[4:] == ["cancel", "join"]
+
+
+def test_a_member_that_is_killed_says_and_closes_nothing_but_its_sockets_break() -> None:
+    member = Member()
+    member.do(prepare(), START)
+    before = len(member.sent)
+    member.agent.kill()
+    while member.agent.handle_next():
+        pass
+    listener = member.executions[0].listener
+    assert listener is not None
+    listener.finished(JobFailedError("too late"))
+    while member.agent.handle_next():
+        pass
+    assert member.executions[0].calls == ["open", "start", "abandon", "join"]
+    assert len(member.sent) == before
+    assert member.transports[0].closed == 1
+    member.agent.run()  # returns at once
+
+
+def test_a_thread_that_ends_without_an_error_of_a_row_is_a_lost_member() -> None:
+    member = Member()
+    member.do(prepare(), START)
+    listener = member.executions[0].listener
+    assert listener is not None
+    listener.finished(SystemExit(1))
+    while member.agent.handle_next():
+        pass
+    assert isinstance(member.sent[-1], messages.Failed)
+    assert member.sent[-1].kind == "MemberLostError"

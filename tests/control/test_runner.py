@@ -1,5 +1,6 @@
 """The runner: it performs the machine's decisions over links, drops what is stale, and ends whatever happens."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ from jetfast.control.messages import CoordinatorMessage, Registered, Versions
 from jetfast.control.runner import JobSettings, Runner, new_execution_id
 from jetfast.control.versions import running_versions
 from jetfast.core.guarantee import Guarantee
+from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
+from jetfast.engine.snapshot_store import StateTotals
 from jetfast.errors import (
     InvalidTransition,
     JobCancelledError,
@@ -23,6 +26,7 @@ from jetfast.errors import (
 
 EXECUTION = 7
 PATIENCE_S = 30.0
+TOTALS = StateTotals(1, 10, 100)
 
 
 def make(member_count: int, **arguments: Any) -> Runner:
@@ -253,3 +257,82 @@ def test_a_second_registration_inside_an_execution_is_refused() -> None:
     )
     with pytest.raises(InvalidTransition):
         runner.receive(0, wrong)
+
+
+class Claiming(Link):
+    """A member that answers snapshot rounds, too, and takes in all its input at once."""
+
+    def send(self, message: CoordinatorMessage) -> None:
+        ids = {"execution_id": message.execution_id, "member": self.member}
+        if isinstance(message, messages.Start):
+            self.sent.append(message)
+            self.runner.receive(self.member, messages.InputTaken(**ids))
+        elif isinstance(message, messages.StartSnapshot):
+            self.sent.append(message)
+            saved = messages.SnapshotSaved(**ids, snapshot_id=message.snapshot_id, vertices={"v": TOTALS}, pause_us=7)
+            self.runner.receive(self.member, saved)
+        elif isinstance(message, messages.EndSnapshot):
+            self.sent.append(message)
+            self.runner.receive(self.member, messages.SnapshotEnded(**ids, snapshot_id=message.snapshot_id))
+            self.runner.receive(self.member, messages.Finished(**ids))
+        else:
+            super().send(message)
+
+
+def test_a_job_with_a_guarantee_ends_with_a_last_snapshot_on_one_thread_if_nobody_starts_one() -> None:
+    now = [0.0]
+    works: list[Callable[[], None]] = []
+    store = MemorySnapshotStore()
+    plan = JobSettings(
+        "job", "id", b"dag", 2, 1, Guarantee.EXACTLY_ONCE, 2**20, parallelism={"v": 4}, snapshot_store=store
+    )
+    runner = Runner(plan, clock=lambda: now[0], run_store=works.append, new_execution_id=lambda last: last + 1)
+    links = [Claiming(runner, 0), Claiming(runner, 1)]
+    runner.summon = lambda member: links[member].register()
+    runner.begin()
+    while runner.handle_next() or works:
+        now[0] += 1
+        if works:
+            works.pop(0)()
+    assert runner.wait(0)
+    assert (runner.status, runner.error) == (JobStatus.COMPLETED, None)
+    assert links[0].kinds == ["Prepare", "Start", "StartSnapshot", "EndSnapshot", "Release"]
+    prepare = links[1].sent[0]
+    assert isinstance(prepare, messages.Prepare)
+    assert (prepare.execution_id, prepare.restore, prepare.parallelism_max, prepare.settle_only) == (1, None, 4, False)
+    (figures,) = runner.snapshots.last
+    assert (figures["kind"], figures["entries"], figures["bytes"], figures["pause_us"]) == ("final", 2, 20, 7)
+    assert figures["seconds"] > 0
+    found = store.read_record("job")
+    assert found is not None
+    assert (found.record.completed, found.record.settled) == (True, True)
+    assert runner.timers == {}
+
+
+def test_a_lost_member_is_summoned_again_when_the_delay_is_over_and_not_before() -> None:
+    now = [0.0]
+    plan = JobSettings("job", "id", b"dag", 1, 1, Guarantee.EXACTLY_ONCE, 2**20, snapshot_store=MemorySnapshotStore())
+    runner = Runner(plan, clock=lambda: now[0], run_store=lambda work: work(), new_execution_id=lambda last: last + 1)
+    links: list[SilentLink] = []
+
+    def summon(member: int) -> None:
+        links.append(SilentLink(runner, member))
+        links[-1].register()
+
+    runner.summon = summon
+    runner.begin()
+    while runner.handle_next():
+        pass
+    runner.lost(0, MemberLostError("died"))
+    while runner.handle_next():
+        pass
+    assert (runner.status, runner.deadline) == (JobStatus.NOT_RUNNING, 1.0)
+    now[0] = 0.999
+    assert not runner.handle_timers()
+    now[0] = 1.0
+    assert runner.handle_timers()
+    while runner.handle_next():
+        pass
+    assert [link.kinds for link in links] == [["Prepare"], ["Prepare"]]
+    assert links[1].sent[0].execution_id == 2
+    assert (links[0].closed, links[1].closed) == (1, 0), "the dead one is let go"
