@@ -3,6 +3,7 @@
 import time
 
 import numpy as np
+import pyarrow as pa
 
 from jetfast.kernels.columns import Batch
 from jetfast.kernels.windows import FrameTable, WindowTable
@@ -70,6 +71,52 @@ class Tumbling(Sliding):
     """The same rows in windows of 1 s."""
 
     size_us = slide_us = SECOND_US
+
+
+class Top:
+    """The ten best results of each window, kept while the table emits: windows of 100 frames that are all due."""
+
+    params = [[10_000, 1_000_000], ["count", "mean"]]
+    param_names = ["keys", "by"]
+    timeout = 300
+    results = 0
+
+    def closing_ns(self, keys: int, by: str, top: int) -> float:
+        """CPU time to close all windows, for each of their results; `top` 0: all are emitted."""
+        random = np.random.default_rng(0)
+        table = WindowTable(SCHEMA, ["key"], "time", [(by, by, None if by == "count" else "value")], SIZE_US, SLIDE_US)
+        for frame in range(SIZE_US // SLIDE_US):
+            rows = keys if frame == 0 else max(BATCH_ROWS, keys // 20)
+            columns = [
+                np.arange(keys) if frame == 0 else random.integers(0, keys, rows),
+                np.full(rows, frame * SLIDE_US, "datetime64[us]"),
+                random.random(rows),
+            ]
+            table.accumulate(Batch.from_arrow(pa.record_batch(columns, schema=SCHEMA)))
+        if top:
+            table.keep_top(by, top)
+        start = time.process_time()
+        table.advance(SIZE_US)  # the first window holds every key, as do the 99 before it
+        results = 0
+        while (batch := table.emit()) is not None:
+            results += batch.row_count
+        if not top:
+            self.results = results
+        return (time.process_time() - start) / self.results * 1e9
+
+    def track_ns_per_result(self, keys: int, by: str) -> float:
+        """Of all results, when ten of each window are kept."""
+        self.closing_ns(keys, by, 0)
+        return min(self.closing_ns(keys, by, 10) for _ in range(5))
+
+    track_ns_per_result.unit = "ns"
+
+    def track_gain(self, keys: int, by: str) -> float:
+        """CPU time to emit all results over that to keep ten."""
+        pairs = [(self.closing_ns(keys, by, 0), self.closing_ns(keys, by, 10)) for _ in range(5)]
+        return min(every for every, _ in pairs) / min(best for _, best in pairs)
+
+    track_gain.unit = "times"
 
 
 class FirstStage:

@@ -53,6 +53,32 @@ inline void mark_passing(const uint64_t* ranks, int64_t count, uint64_t limit, u
   mark_passing_plain(ranks, count, limit, passing);
 }
 
+// Ranks of values: in their order, and turned round by `flip` (all bits). All NaN are equal and the greatest, -0.0 is 0.0.
+JETFAST_INLINE void rank_doubles_body(const uint64_t* __restrict words, int64_t count, uint64_t flip, uint64_t* __restrict ranks) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint64_t bits = words[i];
+    bits = (bits << 1) > 0xffe0000000000000u ? 0x7ff8000000000000u : bits;
+    bits = bits == uint64_t{1} << 63 ? 0 : bits;
+    const auto negative = static_cast<uint64_t>(static_cast<int64_t>(bits) >> 63);
+    ranks[i] = bits ^ (negative | uint64_t{1} << 63) ^ flip;
+  }
+}
+#if JETFAST_X86
+JETFAST_TARGET_AVX2 inline void rank_doubles_avx2(const uint64_t* words, int64_t count, uint64_t flip, uint64_t* ranks) {
+  rank_doubles_body(words, count, flip, ranks);
+}
+JETFAST_TARGET_AVX512 inline void rank_doubles_avx512(const uint64_t* words, int64_t count, uint64_t flip, uint64_t* ranks) {
+  rank_doubles_body(words, count, flip, ranks);
+}
+#endif
+inline void rank_doubles(const uint64_t* words, int64_t count, uint64_t flip, uint64_t* ranks) {
+#if JETFAST_X86
+  if (simd_level() == SimdLevel::avx512) return rank_doubles_avx512(words, count, flip, ranks);
+  if (simd_level() == SimdLevel::avx2) return rank_doubles_avx2(words, count, flip, ranks);
+#endif
+  rank_doubles_body(words, count, flip, ranks);
+}
+
 struct TopSpec {
   int aggregate = 0;            // whose values are compared
   int64_t count = 1;            // results that are kept of each group
@@ -160,10 +186,7 @@ class TopSelection {
     constexpr uint64_t kSign = uint64_t{1} << 63;
     const int64_t count = values.row_count;
     if (value_class == ValueClass::f64) {
-      for (int64_t i = 0; i < count; ++i) {
-        const uint64_t bits = canonical_float64(words[i]);
-        ranks[i] = (bits ^ (bits & kSign ? ~uint64_t{0} : kSign)) ^ flip;
-      }
+      rank_doubles(words, count, flip, ranks);
     } else {
       const uint64_t change = (value_class == ValueClass::i64 ? kSign : 0) ^ flip;
       for (int64_t i = 0; i < count; ++i) ranks[i] = words[i] ^ change;

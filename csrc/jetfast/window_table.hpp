@@ -680,6 +680,7 @@ class WindowTable : public SlotFrames {
     by.columns[0] = constant_times(0, saturating_add(window_end_, -shape_.size), kWriteRows);
     by.columns[1] = constant_times(1, window_end_, kWriteRows);
     by.columns[2 + index] = allocate_fixed(arena_, aggregate.result_type, kWriteRows, true);  // a key without rows has null
+    const bool nulls = may_be_null(aggregate, *window_);
     top_->begin();
     for (int64_t start = 0; start < window_->count; start += kWriteRows) {
       const int64_t count = std::min(kWriteRows, window_->count - start);
@@ -690,13 +691,15 @@ class WindowTable : public SlotFrames {
         values.values = window_->rows() + start;
         values.row_count = count;
       } else {
-        std::memset(column.mutable_validity(), 0xff, static_cast<size_t>(bitmap_bytes(kWriteRows)));
+        const bool nullable = nulls || zeros_among(window_->rows() + start, count) > 0;
+        if (nullable) std::memset(column.mutable_validity(), 0xff, static_cast<size_t>(bitmap_bytes(kWriteRows)));
         by.first_slot = first;
         if (!window_->dense) by.slots.assign(window_->slots.begin() + start, window_->slots.begin() + start + count);
         load_states(nullptr, first, count, top_column_);
         write_aggregate(index, by, states_, count);
         values = column.view;
         values.row_count = count;
+        if (!nullable) values.validity = nullptr;
         settle_nulls(values);
       }
       top_->offer(values, first, [&](uint32_t entry) { return window_->slot_of(entry); },
