@@ -296,6 +296,44 @@ class SlotFrames : public KeyedResults {
     }
   }
 
+  // One field of entries, which may lie anywhere in their frames: a snapshot takes them partition by partition.
+  void gather_states(const std::vector<std::pair<const Frame*, uint32_t>>& entries, size_t field, uint8_t* target) const {
+    const int32_t width = partial_fields_[field].width;
+    if (fields_[field].kind == FieldKind::sum_double) {
+      gather(entries, field, sizeof(double), [&](const Frame& frame, uint32_t entry, size_t row) {
+        FloatSum sum;
+        if (frame.states[field]) sum.sum = sum_of(frame, field, entry);
+        std::memcpy(target + row * sizeof(sum), &sum, sizeof(sum));
+      });
+    } else if (width == 8) {
+      gather(entries, field, 8, [&](const Frame& frame, uint32_t entry, size_t row) {
+        const uint64_t none = 0;
+        const uint8_t* state = frame.state(field);
+        std::memcpy(target + row * 8, state ? state + size_t{entry} * 8 : reinterpret_cast<const uint8_t*>(&none), 8);
+      });
+    } else {
+      gather(entries, field, width, [&](const Frame& frame, uint32_t entry, size_t row) {
+        uint8_t* place = target + row * static_cast<size_t>(width);
+        if (frame.states[field])
+          std::memcpy(place, frame.state(field) + int64_t{entry} * width, static_cast<size_t>(width));
+        else
+          std::memset(place, 0, static_cast<size_t>(width));
+      });
+    }
+  }
+
+  template <class Copy>
+  static void gather(const std::vector<std::pair<const Frame*, uint32_t>>& entries, size_t field, int64_t state_bytes,
+                     Copy copy) {
+    for (size_t row = 0; row < entries.size(); ++row) {
+      if (row + kPrefetchRows < entries.size()) {
+        const auto& [frame, entry] = entries[row + kPrefetchRows];
+        if (const uint8_t* state = frame->state(field)) prefetch_line(state + entry * state_bytes);
+      }
+      copy(*entries[row].first, entries[row].second, row);
+    }
+  }
+
   // Entries of several frames as columns: keys, frame, then one column per field.
   Rows partials_of(const std::vector<std::pair<const Frame*, uint32_t>>& entries) const {
     const auto count = static_cast<int64_t>(entries.size());
@@ -310,20 +348,7 @@ class SlotFrames : public KeyedResults {
     for (size_t i = 0; i < entries.size(); ++i) ends[i] = entries[i].first->end;
     for (size_t field = 0; field < fields_.size(); ++field) {
       result.columns.push_back(allocate_fixed(arena_, partial_type(partial_fields_[field]), count));
-      const int32_t width = partial_fields_[field].width;
-      auto* target = result.columns.back().mutable_values<uint8_t>();
-      for (size_t i = 0; i < entries.size(); ++i, target += width) {
-        const auto& [frame, entry] = entries[i];
-        if (!frame->states[field]) {
-          std::memset(target, 0, static_cast<size_t>(width));
-        } else if (fields_[field].kind == FieldKind::sum_double) {
-          FloatSum sum;
-          sum.sum = sum_of(*frame, field, entry);
-          std::memcpy(target, &sum, sizeof(sum));
-        } else {
-          std::memcpy(target, frame->state(field) + int64_t{entry} * width, static_cast<size_t>(width));
-        }
-      }
+      gather_states(entries, field, result.columns.back().mutable_values<uint8_t>());
     }
     return result;
   }
