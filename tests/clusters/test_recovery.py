@@ -82,17 +82,18 @@ def summing(outside: TransactionalMemory) -> jf.Pipeline:
     pipeline = jf.Pipeline("summing")
     read = pipeline.read(jf.memory(partitions=rows()))
     stage = read.with_event_time("time", jf.watermarks.fixed_lag("1us"))
-    windows = stage.group_by("key").window(jf.tumbling(f"{WINDOW_US}us")).agg(rows=jf.count(), total=jf.sum("row"))
+    aggregates = {"rows": jf.count(), "total": jf.sum("row"), "each": jf.collect_list("row"), "last": jf.last("row")}
+    windows = stage.group_by("key").window(jf.tumbling(f"{WINDOW_US}us")).agg(**aggregates)
     windows.write(outside.sink(), name="outside")
     return pipeline
 
 
-def expected_windows() -> set[tuple[int, int, int, int]]:
+def expected_windows() -> set[tuple[int, int, int, int, tuple[int, ...], int]]:
     found = set()
     for key in range(KEYS):
         for start in range(0, ROWS, WINDOW_US):
             inside = [n for n in range(start, min(start + WINDOW_US, ROWS)) if n % KEYS == key]
-            found.add((key, start, len(inside), sum(inside)))
+            found.add((key, start, len(inside), sum(inside), tuple(inside), inside[-1]))
     return found
 
 
@@ -102,7 +103,10 @@ def check_rows(outside: TransactionalMemory) -> None:
 
 
 def check_windows(outside: TransactionalMemory) -> None:
-    found = [(row["key"], row["window_start"].microsecond, row["rows"], row["total"]) for row in outside.rows()]
+    found = [
+        (row["key"], row["window_start"].microsecond, row["rows"], row["total"], tuple(row["each"]), row["last"])
+        for row in outside.rows()
+    ]
     assert len(found) == len(set(found))
     assert set(found) == expected_windows()
     assert outside.in_doubt() == []
