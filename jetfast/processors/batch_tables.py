@@ -168,10 +168,6 @@ class BatchResultTable(Generic[Table]):
         """The kernel's table has taken in rows of a batch: so do the states."""
         raise NotImplementedError
 
-    def take_states(self, states: Sequence[pa.Array]) -> None:
-        """The kernel's table has taken in partial rows, of which these are the states."""
-        raise NotImplementedError
-
     def result_columns(self, results: pa.RecordBatch, places: Places) -> list[pa.Array]:
         """Results of the batch aggregates for rows that the kernel's table gave."""
         raise NotImplementedError
@@ -209,7 +205,11 @@ class BatchResultTable(Generic[Table]):
             return
         check_batch_schema(rows.schema, self.partial_schema, f"saved {kind} (is the pipeline another one?)")
         self.table.restore(partition, kind, rows.select(self.inputs.native_names))
-        self.take_states([rows.column(name) for name in self.inputs.state_names])
+        self.take_restored([rows.column(name) for name in self.inputs.state_names])
+
+    def take_restored(self, states: Sequence[pa.Array]) -> None:
+        """The kernel's table has taken in saved rows, of which these are the states."""
+        raise NotImplementedError
 
     def finish_restore(self) -> None:
         self.table.finish_restore()
@@ -230,6 +230,8 @@ class BatchWindowTable(BatchResultTable[WindowTable]):
         super().__init__(table, schema, key_count, time, aggregates)
         self.window = window
         self.states = [FrameStates(bound, window) for bound in self.inputs.bound]
+        self.restored: list[tuple[Places, npt.NDArray[np.int64], list[pa.Array]]] = []
+        """Places, frames and states of saved rows, a partition at a time: they are added together."""
         self.watermark = MIN_TIME
 
     def accumulate_all(self, batches: Sequence[Batch]) -> None:
@@ -239,8 +241,11 @@ class BatchWindowTable(BatchResultTable[WindowTable]):
     def accumulate_partials(self, batch: Batch) -> None:
         check_batch_schema(batch.schema, self.partial_schema, "a batch of partial results")
         self.table.accumulate_partials(batch.select(self.inputs.native_names))
-        arrow = batch.select(self.inputs.state_names).to_arrow()
-        self.take_states(arrow.columns)
+        rows, places, frames = self.table.taken_rows()
+        if len(rows) > 0:
+            taken = pa.array(rows)
+            states = batch.select(self.inputs.state_names).to_arrow().columns
+            self.add_states(places, frames, [column.take(taken) for column in states])
 
     def take_rows(self, batch: Batch) -> None:
         rows, places, frames = self.table.taken_rows()
@@ -250,15 +255,30 @@ class BatchWindowTable(BatchResultTable[WindowTable]):
         span = spans[0][0] - self.window.slide_us, spans[-1][0]
         self.add(group_places, spans, self.inputs.states_of(batch, rows, groups, len(group_places), span))
 
-    def take_states(self, states: Sequence[pa.Array]) -> None:
+    def take_restored(self, states: Sequence[pa.Array]) -> None:
         rows, places, frames = self.table.taken_rows()
-        if len(rows) == 0:
+        taken = pa.array(rows)
+        self.restored.append((places, frames, [column.take(taken) for column in states]))
+
+    def finish_restore(self) -> None:
+        super().finish_restore()
+        if not self.restored:
             return
+        all_places, all_frames, all_states = zip(*self.restored, strict=True)
+        self.restored = []
+        frames = np.concatenate(all_frames)
+        order = np.argsort(frames, kind="stable")
+        states = [pa.concat_arrays(columns).take(pa.array(order)) for columns in zip(*all_states, strict=True)]
+        if len(order) > 0:
+            self.add_states(np.concatenate(all_places)[order], frames[order], states)
+
+    def add_states(self, places: Places, frames: npt.NDArray[np.int64], states: Sequence[pa.Array]) -> None:
+        """Add states of places in frames, which ascend."""
         groups, group_places, spans = grouped_by_frame(places, frames)
         combined = []
         for bound, column in zip(self.inputs.bound, states, strict=True):
             bound.window = spans[0][0] - self.window.slide_us, spans[-1][0]
-            combined.append(bound.combine(column.take(pa.array(rows)), groups, len(group_places)))
+            combined.append(bound.combine(column, groups, len(group_places)))
         self.add(group_places, spans, combined)
 
     def add(self, places: Places, spans: list[tuple[int, int, int]], states: list[pa.Array]) -> None:
@@ -323,7 +343,7 @@ class BatchSessionTable(BatchResultTable[SessionTable]):
         groups, group_places, _ = number_places(places)
         self.add(group_places, self.inputs.states_of(batch, rows, groups, len(group_places)))
 
-    def take_states(self, states: Sequence[pa.Array]) -> None:
+    def take_restored(self, states: Sequence[pa.Array]) -> None:
         rows, places, _ = self.table.taken_rows()
         if len(rows) == 0:
             return
