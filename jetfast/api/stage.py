@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from jetfast.api.expressions import HIDDEN, Column, Expression, as_expression
+from jetfast.api.expressions import HIDDEN, Column, Expression, as_expression, plain_type
 from jetfast.api.naming import require_columns, require_distinct, shorten
 from jetfast.api.operations import (
     Drop,
@@ -47,7 +47,7 @@ from jetfast.core.aggregate import Aggregate, AggregateColumn, AnyAggregateColum
 from jetfast.core.batch_aggregate import check_inputs
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.processor import ProcessorContext
-from jetfast.core.source import ChecksEventTime, Sink
+from jetfast.core.source import Sink
 from jetfast.core.throttling import WatermarkThrottleFactory
 from jetfast.core.top_results import RANK, TopResults
 from jetfast.core.watermark_policies import FixedLag, WatermarkPolicyFactory
@@ -473,7 +473,10 @@ class SourceStage(Stage):
                 f"step {step.name!r}: with_event_time must directly follow read, before other steps"
             )
         name, expression = self._named(column, step.name)
-        time_type = lower_for_step(expression, self.schema, step.name, name, "fail", "as event time").data_type
+        if pure_column(expression) == name and name in self.schema.names:  # which is quicker than to bind it
+            time_type = plain_type(self.schema.field(name).type)
+        else:
+            time_type = lower_for_step(expression, self.schema, step.name, name, "fail", "as event time").data_type
         check_time_type(step.name, name, time_type)
         if policy is not None and not callable(policy):
             raise JobDefinitionError(
@@ -487,8 +490,9 @@ class SourceStage(Stage):
             )
         idle_timeout_us = non_negative_duration_us(idle_timeout, "idle_timeout")
         try:
-            if isinstance(step.source, ChecksEventTime):
-                step.source.check_event_time(name)
+            check = getattr(step.source, "check_event_time", None)  # ChecksEventTime
+            if check is not None:
+                check(name)
         except JobDefinitionError as error:
             raise JobDefinitionError(f"step {step.name!r}: {error}") from error
         if pure_column(expression) != name:

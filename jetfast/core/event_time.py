@@ -104,7 +104,7 @@ class SourceEventTime:
         now_us: int = 0,
     ) -> None:
         self.policies = [policy() for _ in range(partition_count)]
-        self.takes_greatest = all(isinstance(policy, GreatestTimePolicy) for policy in self.policies)
+        self.takes_greatest = all(hasattr(policy, "report_greatest") for policy in self.policies)
         """Do all policies make do with the greatest time of a batch (`observe_greatest`)?"""
         self.watermarks = [MIN_TIME] * partition_count
         self.idle = [False] * partition_count

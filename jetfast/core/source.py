@@ -68,7 +68,6 @@ class PartitionReader(Protocol):
         """Release files and connections. Called once."""
 
 
-@runtime_checkable
 class ReadsSeveral(Protocol):
     """What a PartitionReader that never waits may offer besides, if it has rows in memory before they are read."""
 

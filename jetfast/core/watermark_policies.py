@@ -15,7 +15,7 @@ writes down, `fixed_lag("2h")`, is what each source partition gets its own of, a
 """
 
 from collections import deque
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,6 @@ class WatermarkPolicy(Protocol):
         """Return the watermark now; may move by the clock alone."""
 
 
-@runtime_checkable
 class GreatestTimePolicy(Protocol):
     """What a WatermarkPolicy may offer besides, if nothing counts but the greatest time: then times are not listed."""
 

@@ -18,10 +18,8 @@ from jetfast.core.readable import rows_as_json
 from jetfast.core.source import (
     LARGE_BATCH_ROWS,
     REJECTED_SCHEMA,
-    ChecksEventTime,
     PartitionReader,
     Position,
-    ReadsSeveral,
     Rows,
     Source,
 )
@@ -120,7 +118,7 @@ class SourceReader(SourceProcessor):
         self.next_rows = [0] * count  # for messages
         self.unfinished = list(range(count))
         self.readers = [None] * count
-        self.read_ready: list[Callable[[int], Sequence[Rows]] | None] = [None] * count
+        self.read_ready: list[Callable[[int], Sequence[Rows]] | None] = [None] * count  # of those that are ReadsSeveral
         self.restored: dict[str, dict[str, Any]] = {}
         self.started = False
         self.rotation = 0  # where an unbounded source without event time begins to ask
@@ -247,7 +245,7 @@ class SourceReader(SourceProcessor):
             if reader is None:
                 reader = self.source.open_reader(name, self.positions[partition], self.context)
                 self.readers[partition] = reader
-                self.read_ready[partition] = reader.read_ready if isinstance(reader, ReadsSeveral) else None
+                self.read_ready[partition] = getattr(reader, "read_ready", None)
             return reader.read()
         except JetfastError:
             raise  # the connector has said which file or offset
@@ -448,8 +446,9 @@ def check_event_time(source: Source, column: str) -> None:
         raise JobDefinitionError(
             f"{source.name}: event time column {column!r} must be a timestamp or a date, it is {column_type}"
         )
-    if isinstance(source, ChecksEventTime):
-        source.check_event_time(column)
+    check = getattr(source, "check_event_time", None)  # ChecksEventTime
+    if check is not None:
+        check(column)
 
 
 def _fitting_times(column: pa.Array) -> npt.NDArray[np.bool_]:
