@@ -20,167 +20,13 @@
 #include "jetfast/column_view.hpp"
 #include "jetfast/key_cells.hpp"
 #include "jetfast/key_packer.hpp"
-#include "jetfast/packed_table.hpp"
 #include "jetfast/prefetch.hpp"
 #include "jetfast/simd.hpp"
 #include "jetfast/slot_pool.hpp"
 #include "jetfast/timestamps.hpp"
-
-#if JETFAST_X86
-#include <immintrin.h>
-#endif
+#include "jetfast/word_table.hpp"
 
 namespace jetfast {
-
-// ---- keys of one word ---------------------------------------------------------------------------------------------------------
-
-// Five words and their slots fill a cache line, so that a probe that finds its key in its home touches one. A line counts the
-// keys that went past it because it was full (as F14 does; Bronson, Shi 2019): a probe ends where there are none, and nothing
-// stays behind when a key is erased.
-class WordTable {
- public:
-  WordTable() { resize(8); }
-
-  void reserve(int64_t keys) {
-    size_t buckets = buckets_.size();
-    while (static_cast<int64_t>(buckets) * kFill < keys) buckets *= 2;
-    if (buckets != buckets_.size()) resize(buckets);
-  }
-
-  void find_or_insert(const uint64_t* words, int64_t count, uint32_t* slots, SlotPool& pool, SimdLevel level) {
-#if JETFAST_X86
-    if (level == SimdLevel::avx512) return find_avx512(words, count, slots, pool);
-    if (level == SimdLevel::avx2) return find_avx2(words, count, slots, pool);
-#endif
-    (void)level;
-    find_plain(words, count, slots, pool);
-  }
-
-  uint64_t word_of(uint32_t slot) const { return word_of_slot_[slot]; }
-
-  void erase(uint32_t slot) {
-    const uint64_t word = word_of_slot_[slot];
-    for (size_t place = home(word);; place = (place + 1) & mask_) {
-      Bucket& bucket = buckets_[place];
-      const uint32_t match = match_plain(bucket, word);
-      if (match != 0) {
-        bucket.used = static_cast<uint8_t>(bucket.used & ~match);
-        --live_;
-        return;
-      }
-      if (bucket.passed == 0) throw std::logic_error("erased a key that is not there");
-      bucket.passed = static_cast<uint16_t>(bucket.passed - (bucket.passed != kManyPassed));
-    }
-  }
-
-  int64_t bytes() const {
-    return static_cast<int64_t>(buckets_.capacity() * sizeof(Bucket) + word_of_slot_.capacity() * sizeof(uint64_t));
-  }
-
- private:
-  static constexpr int kCells = 5;
-  static constexpr int64_t kFill = 3;  // cells in use per line, at most, on average
-  static constexpr uint16_t kManyPassed = 0xffff;  // stays: that many are not counted any more
-
-  struct alignas(64) Bucket {
-    uint64_t words[kCells] = {};
-    uint32_t slots[kCells] = {};
-    uint16_t passed = 0;  // keys that would be here if there were room
-    uint8_t used = 0;     // bit per cell
-  };
-
-  size_t home(uint64_t word) const { return fold_multiply(word ^ 0x2d358dccaa6c78a5u, 0x9e3779b97f4a7c15u) & mask_; }
-
-// The loop is written once; each variant differs in how it compares a line with one word.
-#define JETFAST_FIND_LOOP(MATCH)                                                                        \
-  const bool far = buckets_.size() * sizeof(Bucket) > kPrefetchBytes;                                   \
-  for (int64_t i = 0; i < count; ++i) {                                                                 \
-    const uint64_t word = words[i];                                                                     \
-    if (far && i + kPrefetchRows < count) prefetch_line(&buckets_[home(words[i + kPrefetchRows])]);     \
-    for (size_t place = home(word);; place = (place + 1) & mask_) {                                     \
-      const Bucket& bucket = buckets_[place];                                                           \
-      const uint32_t match = MATCH(bucket, word);                                                       \
-      if (match != 0) {                                                                                 \
-        slots[i] = bucket.slots[__builtin_ctz(match)];                                                  \
-        break;                                                                                          \
-      }                                                                                                 \
-      if (bucket.passed == 0) {                                                                         \
-        slots[i] = insert(word, pool);                                                                  \
-        break;                                                                                          \
-      }                                                                                                 \
-    }                                                                                                   \
-  }
-
-  static uint32_t match_plain(const Bucket& bucket, uint64_t word) {
-    uint32_t match = 0;
-    for (int cell = 0; cell < kCells; ++cell) match |= static_cast<uint32_t>(bucket.words[cell] == word) << cell;
-    return match & bucket.used;
-  }
-  void find_plain(const uint64_t* words, int64_t count, uint32_t* slots, SlotPool& pool) {
-    JETFAST_FIND_LOOP(match_plain)
-  }
-
-#if JETFAST_X86
-  JETFAST_TARGET_AVX2 static inline __attribute__((always_inline)) uint32_t match_avx2(const Bucket& bucket, uint64_t word) {
-    const __m256i wanted = _mm256_set1_epi64x(static_cast<long long>(word));
-    const __m256i equal = _mm256_cmpeq_epi64(_mm256_load_si256(reinterpret_cast<const __m256i*>(bucket.words)), wanted);
-    return (static_cast<uint32_t>(_mm256_movemask_pd(_mm256_castsi256_pd(equal))) |
-            static_cast<uint32_t>(bucket.words[4] == word) << 4) & bucket.used;
-  }
-  JETFAST_TARGET_AVX2 void find_avx2(const uint64_t* words, int64_t count, uint32_t* slots, SlotPool& pool) {
-    JETFAST_FIND_LOOP(match_avx2)
-  }
-  JETFAST_TARGET_AVX512 static inline __attribute__((always_inline)) uint32_t match_avx512(const Bucket& bucket,
-                                                                                        uint64_t word) {
-    return _mm512_mask_cmpeq_epi64_mask(bucket.used, _mm512_load_si512(&bucket), _mm512_set1_epi64(static_cast<long long>(word)));
-  }
-  JETFAST_TARGET_AVX512 void find_avx512(const uint64_t* words, int64_t count, uint32_t* slots, SlotPool& pool) {
-    JETFAST_FIND_LOOP(match_avx512)
-  }
-#endif
-#undef JETFAST_FIND_LOOP
-
-  uint32_t insert(uint64_t word, SlotPool& pool) {
-    if (live_ + 1 > static_cast<int64_t>(buckets_.size()) * kFill) resize(buckets_.size() * 2);
-    const uint32_t slot = pool.take();
-    if (slot >= word_of_slot_.size()) word_of_slot_.resize(static_cast<size_t>(slot) + 1);
-    word_of_slot_[slot] = word;
-    place(word, slot);
-    ++live_;
-    return slot;
-  }
-
-  void place(uint64_t word, uint32_t slot) {
-    for (size_t place = home(word);; place = (place + 1) & mask_) {
-      Bucket& bucket = buckets_[place];
-      if (bucket.used == (1u << kCells) - 1) {
-        bucket.passed = static_cast<uint16_t>(bucket.passed + (bucket.passed != kManyPassed));
-        continue;
-      }
-      const int cell = __builtin_ctz(~uint32_t{bucket.used});
-      bucket.words[cell] = word;
-      bucket.slots[cell] = slot;
-      bucket.used = static_cast<uint8_t>(bucket.used | 1u << cell);
-      return;
-    }
-  }
-
-  void resize(size_t bucket_count) {
-    HugeVector<Bucket> old(bucket_count);
-    old.swap(buckets_);
-    mask_ = bucket_count - 1;
-    for (const Bucket& bucket : old)
-      for (int cell = 0; cell < kCells; ++cell)
-        if (bucket.used >> cell & 1) place(bucket.words[cell], bucket.slots[cell]);
-  }
-
-  HugeVector<Bucket> buckets_;  // a power of two
-  size_t mask_ = 0;
-  int64_t live_ = 0;
-  std::vector<uint64_t> word_of_slot_;
-};
-
-// ---- the index ------------------------------------------------------------------------------------------------------------------
 
 class KeyIndex {
  public:
@@ -291,7 +137,7 @@ class KeyIndex {
     // Rows without a key look for one that is there, and get their own slot afterwards: no branches, no lists of rows.
     const uint64_t present = words_scratch_[static_cast<size_t>(first_valid - valid_.data())];
     keep_valid(valid_.data(), count, present, words_scratch_.data());
-    words_.find_or_insert(words_scratch_.data(), count, slots, pool_, simd_);
+    words_.find_or_insert({words_scratch_.data()}, count, slots, pool_, simd_);
     keep_valid(valid_.data(), count, null_slot(), slots);
   }
 
@@ -304,7 +150,7 @@ class KeyIndex {
       load_words(view, rows, count, words_scratch_.data());
       words = words_scratch_.data();
     }
-    words_.find_or_insert(words, count, slots, pool_, simd_);
+    words_.find_or_insert({words}, count, slots, pool_, simd_);
   }
 
   uint32_t null_slot() {
@@ -318,7 +164,7 @@ class KeyIndex {
       for (int64_t i = 0; i < count; ++i) has_null |= slots[i] == null_slot_;
     const ColumnView& type = types_[0];
     Column column = allocate_fixed(arena, type, count, has_null);
-    const auto word_of = [&](int64_t i) { return slots[i] == null_slot_ ? 0 : words_.word_of(slots[i]); };
+    const auto word_of = [&](int64_t i) { return slots[i] == null_slot_ ? 0 : words_.key_of(slots[i])[0]; };
     const auto write = [&](auto* values) {
       using Word = std::remove_pointer_t<decltype(values)>;
       for (int64_t i = 0; i < count; ++i) values[i] = static_cast<Word>(word_of(i));
@@ -389,7 +235,7 @@ class KeyIndex {
     if (packer_.packs()) {
       const uint64_t zero = 0;
       uint32_t slot;
-      packed_.find_or_insert(&zero, &zero, 1, &slot, pool_, simd_);
+      packed_.find_or_insert({&zero, &zero}, 1, &slot, pool_, simd_);
       return slot;
     }
     const uint8_t key[16] = {0};
@@ -407,7 +253,7 @@ class KeyIndex {
       keep_valid(fits, count, packer_.lows()[first], packer_.mutable_lows());
       keep_valid(fits, count, packer_.highs()[first], packer_.mutable_highs());
     }
-    packed_.find_or_insert(packer_.lows(), packer_.highs(), count, slots, pool_, simd_);
+    packed_.find_or_insert({packer_.lows(), packer_.highs()}, count, slots, pool_, simd_);
     if (long_count == 0) return;
     long_rows_.clear();
     for (int64_t i = 0; i < count; ++i)
@@ -570,8 +416,8 @@ class KeyIndex {
   SimdLevel simd_ = simd_level();
   SlotPool pool_;
   KeyPacker packer_;
-  WordTable words_;
-  PackedTable packed_;
+  WordTable<1> words_;
+  WordTable<2> packed_;
   BytesTable bytes_;
   uint64_t releases_ = 0;
   uint32_t null_slot_ = kNoSlot;  // of NULL (one word), or of the global key

@@ -7,15 +7,17 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
 #include "jetfast/column_view.hpp"
 #include "jetfast/key_cells.hpp"
-#include "jetfast/packed_table.hpp"
 
 namespace jetfast {
+
+using PackedKey = std::array<uint64_t, 2>;  // low and high word
 
 class KeyPacker {
  public:
@@ -84,7 +86,7 @@ class KeyPacker {
   // Returns its end.
   uint8_t* unpack(const PackedKey& key, uint8_t* target) const {
     uint8_t bytes[2 * kBytes] = {};
-    std::memcpy(bytes, &key, kBytes);
+    std::memcpy(bytes, key.data(), kBytes);
     int32_t string_offset = first_string_, nulls_bit = 0;
     for (size_t index = 0; index < types_.size(); ++index) {
       if (is_variable(types_[index])) {
@@ -188,7 +190,7 @@ class KeyPacker {
         const int64_t readable = views ? (value.length <= 12 ? 12 : value.length) : end - value.data;
         const PackedKey text = load_text(value, readable);
         // its length, then its bytes
-        add(i, text.low << 8 | (value.length + 1u), text.high << 8 | text.low >> 56, offset);
+        add(i, text[0] << 8 | (value.length + 1u), text[1] << 8 | text[0] >> 56, offset);
         string_offsets_[i] = offset + 1 + static_cast<int32_t>(value.length);
       }
     });
