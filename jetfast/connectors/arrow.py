@@ -11,8 +11,9 @@ from jetfast.errors import JobFailedError
 
 
 def collect() -> "CollectSink":
-    """A sink whose rows the submitter takes from the job, under the name of the step. All of them stay in its
-    memory.
+    """A sink whose rows the submitter takes from the job, under the name of the step. All of them stay in its memory.
+
+    With EXACTLY_ONCE they come when their snapshot is decided, each once for as long as the submitting process lives.
     """
     return CollectSink()
 
@@ -23,7 +24,7 @@ class CollectSink:
 
     name: str = "collect"
     cooperative: bool = False  # handing over may wait for the submitter
-    sink_delivery: Delivery = Delivery.REPEATING
+    sink_delivery: Delivery = Delivery.PUBLISHING
     parallelism_one: bool = False
     target: str | None = None
     collects: bool = True
@@ -36,6 +37,9 @@ class CollectSink:
         """Nothing outside the job is written."""
 
     def open_writer(self, schema: pa.Schema, context: ProcessorContext) -> "CollectWriter":
+        return CollectWriter(context)
+
+    def open_publisher(self, schema: pa.Schema, context: ProcessorContext) -> "CollectWriter":
         return CollectWriter(context)
 
 
@@ -51,7 +55,10 @@ class CollectWriter:
         self.vertex = context.vertex
 
     def write(self, batch: Batch) -> None:
-        self.deliver(self.vertex, batch.to_arrow())
+        self.publish("", batch.to_arrow())
+
+    def publish(self, publication: str, rows: pa.RecordBatch) -> None:
+        self.deliver(self.vertex, rows, publication)
 
     def flush(self) -> None:
         """What was delivered is the submitter's."""
@@ -61,3 +68,6 @@ class CollectWriter:
 
     def abort(self) -> None:
         """What has been delivered stays with the submitter."""
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -31,7 +31,7 @@ logger = logging.getLogger("jetfast.member")
 TransportFactory = Callable[[Prepare], Transport]
 """Makes the member's end of an execution's connections; raises TransportError naming the peer it cannot reach."""
 
-Deliver = Callable[[str, pa.RecordBatch], None]
+Deliver = Callable[[str, pa.RecordBatch, str], None]
 
 
 class RunningExecution(Protocol):
@@ -338,7 +338,7 @@ class MemberAgent:
         if current.transport is not None:
             current.transport.close()
 
-    def _deliver(self, vertex: str, rows: pa.RecordBatch) -> None:
+    def _deliver(self, vertex: str, rows: pa.RecordBatch, publication: str) -> None:
         """Called by threads of the engine."""
         current = self._current
         if current is None:
@@ -353,6 +353,7 @@ class MemberAgent:
                 member=prepare.member,
                 vertex=vertex,
                 rows=sink.getvalue().to_pybytes(),
+                publication=publication,
             )
         )
 

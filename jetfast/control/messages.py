@@ -105,6 +105,8 @@ class Delivered(Message, frozen=True):
     vertex: str
     rows: bytes
     """One Arrow IPC stream."""
+    publication: str = ""
+    """Rows that come again under the same id are the same rows; empty: they are others."""
 
 
 class InputTaken(Message, frozen=True):

@@ -213,6 +213,8 @@ class Runner:
         self._ended_s: float | None = None
         self._queue: queue.SimpleQueue[Event | _Registration | _Told] = queue.SimpleQueue()
         self._delivered_lock = threading.Lock()
+        self._publications: set[str] = set()
+        """Ids of what has been delivered, of all executions."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"jetfast-coordinator-{plan.job}", daemon=True)
 
@@ -265,6 +267,10 @@ class Runner:
             with pa.ipc.open_stream(message.rows) as reader:
                 batches = list(reader)
             with self._delivered_lock:
+                if message.publication:
+                    if message.publication in self._publications:
+                        return
+                    self._publications.add(message.publication)
                 self.delivered.setdefault(message.vertex, []).extend(batches)
 
     def lost(self, member: int, error: Exception) -> None:

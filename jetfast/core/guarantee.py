@@ -25,6 +25,7 @@ class Delivery(Enum):
     ACKNOWLEDGING = "it is acknowledged in phase 2, and what comes again is known by its id"
     FLEETING = "what it has given cannot be read again"
     TRANSACTIONAL = "its rows become visible with the snapshot that they belong to"
+    PUBLISHING = "its rows are given away when their snapshot is decided, and known if they come again"
     IDEMPOTENT = "a row that is written again replaces itself, by its key"
     WHOLE = "it is written as a whole, from the beginning of the job"
     REPEATING = "rows since the last snapshot are written again after a restart"

@@ -53,8 +53,9 @@ class ProcessorContext:
     """Wall clock, microseconds since 1970; an argument so that tests own time."""
     connected_ports: frozenset[int] = frozenset({0})
     """Output ports that somebody reads; rows for other ports need not be made."""
-    deliver: Callable[[str, pa.RecordBatch], None] | None = None
-    """Hands rows to the process that submitted the job, under the name of the vertex (`collect` sinks); may block."""
+    deliver: Callable[[str, pa.RecordBatch, str], None] | None = None
+    """Hands rows to the process that submitted the job (`collect` sinks): name of the vertex, rows, and the id of the
+    publication, which has an effect once; empty: none. May block."""
     counters: dict[str, int] = field(default_factory=dict)
     """Counted rows by name, such as "late_rows"; shown in `job.metrics` per vertex."""
 

@@ -157,7 +157,8 @@ class Sink(Protocol):
 
     @property
     def sink_delivery(self) -> Delivery:
-        """TRANSACTIONAL (it is a `core.transaction.TransactionalSink`), IDEMPOTENT or REPEATING."""
+        """TRANSACTIONAL (a `core.transaction.TransactionalSink`), PUBLISHING (a `core.publishing.PublishingSink`),
+        IDEMPOTENT, REPEATING or WHOLE."""
 
     @property
     def parallelism_one(self) -> bool:

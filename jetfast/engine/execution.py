@@ -104,7 +104,7 @@ class Execution:
         guarantee: Guarantee = Guarantee.NONE,
         now_us: Callable[[], int] = wall_clock_us,
         memory_limit: int | None = None,
-        deliver: Callable[[str, pa.RecordBatch], None] | None = None,
+        deliver: Callable[[str, pa.RecordBatch, str], None] | None = None,
         partition_count: int = PARTITION_COUNT,
         snapshot_store: SnapshotStore | None = None,
         restore: SnapshotArea | None = None,

@@ -1,11 +1,13 @@
-"""Which processor writes to a Sink: by transactions, or as rows come."""
+"""Which processor writes to a Sink: in transactions, in publications, or as rows come."""
 
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from jetfast.core.publishing import PublishingSink
 from jetfast.core.source import Sink
 from jetfast.core.transaction import TransactionalSink
+from jetfast.processors.publishing_sink import PublishingSinkProcessor
 from jetfast.processors.sink_writer import SinkWriterProcessor
 from jetfast.processors.transactional_sink import TransactionalSinkProcessor
 
@@ -20,4 +22,6 @@ class WriteSink:
     def __call__(self) -> SinkWriterProcessor:
         if isinstance(self.sink, TransactionalSink):
             return TransactionalSinkProcessor(self.sink, self.schema)
+        if isinstance(self.sink, PublishingSink):
+            return PublishingSinkProcessor(self.sink, self.schema)
         return SinkWriterProcessor(self.sink, self.schema)

@@ -51,7 +51,9 @@ def test_the_console_has_one_single_writer() -> None:
 
 def test_collected_rows_are_delivered_under_the_name_of_the_step() -> None:
     delivered: list[tuple[str, pa.RecordBatch]] = []
-    writer = collect().open_writer(TABLE.schema, context(deliver=lambda name, rows: delivered.append((name, rows))))
+    writer = collect().open_writer(
+        TABLE.schema, context(deliver=lambda name, rows, publication: delivered.append((name, rows)))
+    )
     writer.write(Batch.from_arrow(TABLE.to_batches()[0]))
     writer.finish()
     assert [(name, rows.to_pylist()) for name, rows in delivered] == [("tested", TABLE.to_pylist())]

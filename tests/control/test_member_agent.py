@@ -259,10 +259,10 @@ def test_delivered_rows_arrive_as_an_arrow_stream() -> None:
     member = Member()
     member.do(prepare(), START)
     rows = pa.record_batch({"x": [1, 2, 3]})
-    member.executions[0].deliver("collect", rows.slice(1))
+    member.executions[0].deliver("collect", rows.slice(1), "id 7")
     delivered = member.sent[-1]
     assert isinstance(delivered, messages.Delivered)
-    assert delivered.vertex == "collect"
+    assert (delivered.vertex, delivered.publication) == ("collect", "id 7")
     assert pa.ipc.open_stream(delivered.rows).read_all().to_pydict() == {"x": [2, 3]}
 
 

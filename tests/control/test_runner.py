@@ -221,6 +221,21 @@ def test_delivered_rows_are_kept_by_vertex_in_order() -> None:
     assert runner.collected("other") == []
 
 
+def test_rows_that_come_again_under_the_id_of_their_publication_are_kept_once() -> None:
+    runner = make(1)
+    runner.begin()
+    runner.handle_next()
+    for publication, value in (("a", 1), ("b", 2), ("a", 1), ("", 3), ("", 3)):
+        rows = pa.record_batch({"x": [value]})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_batch(rows)
+        data = sink.getvalue().to_pybytes()
+        delivered = messages.Delivered(execution_id=EXECUTION, member=0, vertex="v", rows=data, publication=publication)
+        runner.receive(0, delivered)
+    assert pa.Table.from_batches(runner.collected("v")).to_pydict() == {"x": [1, 2, 3, 3]}
+
+
 def test_a_member_that_does_not_stop_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     runner = make(2, ending_warning_s=0.001)
     deaf = SilentLink(runner, 1)

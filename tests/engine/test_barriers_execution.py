@@ -393,7 +393,7 @@ def test_after_a_restore_the_restored_watermark_comes_once_and_first_and_nothing
         source = jf.memory(partitions=data, batch_rows=3)
         stage = pipeline.read(source, name="rows").with_event_time("time", jf.watermarks.fixed_lag("30us"))
         stage.where(jf.col("value") >= 0).write(jf.files("unused", format="parquet"))
-        dag = pipeline.plan(member_count=1, workers=1, two_stage=False, check_targets=False)
+        dag = pipeline.plan(member_count=1, workers=1, two_stage=False)
         (sink,) = [name for name in dag.vertices if not dag.outbound(name)]
         dag.vertices[sink] = Vertex(sink, lambda: WatermarkLog(log))
         return dag

@@ -1,0 +1,104 @@
+"""Keeps rows until the snapshot that holds them is decided, and then publishes them under ids that never change."""
+
+import pyarrow as pa
+
+from jetfast.core.batch import Batch
+from jetfast.core.crash_points import reach
+from jetfast.core.guarantee import Guarantee
+from jetfast.core.items import Output
+from jetfast.core.processor import ProcessorContext, StateBatch
+from jetfast.core.publishing import Publisher, PublishingSink
+from jetfast.core.transaction import TransactionId, TransactionOwner
+from jetfast.errors import JetfastError, ProtocolError, RestartableError
+from jetfast.processors.sink_writer import SinkWriterProcessor
+
+UNPUBLISHED = "unpublished"
+"""Kind of the state that holds rows which are published when the snapshot is decided."""
+
+_STATE_SCHEMA = pa.schema(
+    [
+        pa.field("publication", pa.string(), nullable=False),
+        pa.field("rows", pa.large_binary(), nullable=False),  # an Arrow record batch of the sink's schema
+    ]
+)
+
+
+class PublishingSinkProcessor(SinkWriterProcessor):
+    """Drives a Publisher; under weaker guarantees than EXACTLY_ONCE it is the plain sink."""
+
+    def __init__(self, sink: PublishingSink, schema: pa.Schema) -> None:
+        super().__init__(sink, schema)
+        self.publishing_sink = sink
+        self.publisher: Publisher | None = None
+        self.gathered: dict[str, pa.RecordBatch] = {}
+        """Rows since the last snapshot, by publication."""
+        self.waiting: dict[str, pa.RecordBatch] = {}
+        """Rows in a snapshot that is not decided."""
+
+    def open(self, context: ProcessorContext) -> None:
+        if context.guarantee is not Guarantee.EXACTLY_ONCE:
+            super().open(context)
+            return
+        self.context = context
+        context.counters.setdefault("rows_written", 0)
+        self.publisher = self.publishing_sink.open_publisher(self.schema, context)
+        self.owner = TransactionOwner.of(context)
+        self.sequence = 0
+
+    def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
+        if self.publisher is None:
+            return super().process(ordinal, batch)
+        identity = TransactionId(self.context.execution_id, self.context.index, self.sequence)
+        self.sequence += 1
+        self.gathered[self.owner.text(identity)] = batch.to_arrow()
+        self.context.counters["rows_written"] += batch.row_count
+        return ()
+
+    def complete(self) -> tuple[Output, ...]:
+        return super().complete() if self.publisher is None else ()
+
+    def save_snapshot(self) -> tuple[StateBatch, ...]:
+        if self.publisher is None:
+            return super().save_snapshot()
+        self.waiting |= self.gathered
+        self.gathered = {}
+        if not self.waiting:
+            return ()
+        columns = [list(self.waiting), [rows.serialize().to_pybytes() for rows in self.waiting.values()]]
+        home = self.context.index % self.context.partition_count
+        return (StateBatch(home, UNPUBLISHED, pa.record_batch(columns, schema=_STATE_SCHEMA)),)
+
+    def restore_snapshot(self, state: StateBatch) -> None:
+        if state.kind != UNPUBLISHED or self.publisher is None:
+            raise ProtocolError(f"step {self.context.vertex!r} got state {state.kind!r}, which is not of a sink")
+        for publication, rows in zip(*state.rows.columns, strict=True):
+            self.waiting[publication.as_py()] = pa.ipc.read_record_batch(rows.as_buffer(), self.schema)
+
+    def finish_restore(self) -> None:
+        if self.publisher is not None:
+            reach("restore_before_commit")
+            self._publish(self.publisher)
+
+    def commit(self, snapshot_id: int, success: bool) -> bool:
+        if self.publisher is not None and success:
+            self._publish(self.publisher)
+        return True
+
+    def _publish(self, publisher: Publisher) -> None:
+        waiting, self.waiting = self.waiting, {}
+        for number, (publication, rows) in enumerate(waiting.items()):
+            if number:
+                reach("between_two_commits")
+            try:
+                publisher.publish(publication, rows)
+            except JetfastError:
+                raise
+            except Exception as error:
+                raise RestartableError(f"{self.sink.name}: rows could not be published: {error}") from error
+
+    def close(self, error: BaseException | None) -> None:
+        publisher, self.publisher = self.publisher, None
+        if publisher is None:
+            super().close(error)
+        else:
+            publisher.close()
