@@ -55,7 +55,7 @@ def counted(pipeline: jf.Pipeline, rows: Any = None) -> Any:
     )
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     seed=st.integers(0, 1000),
     layout=st.sampled_from([(1, 1), (1, 3), (2, 2)]),

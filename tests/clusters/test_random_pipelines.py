@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -169,11 +170,10 @@ def rounded(value: Any) -> Any:
     return [rounded(each) for each in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=8)
-@given(seed=st.integers(0, 2**32), shape=shapes([*FRAMED, *SESSIONS]), two_stage=st.sampled_from([None, True]))
-def test_random_pipelines_give_the_same_on_1_and_3_workers_and_in_batches_of_1_and_4096(
-    seed: int, shape: Shape, two_stage: bool | None
-) -> None:
+SEEDS = st.integers(0, 2**32)
+
+
+def check_all_runs(seed: int, shape: Shape, two_stage: bool | None) -> None:
     rows = make_rows(seed, 20)
     first, *others = [run(rows, shape, LAG, *layout, two_stage=two_stage) for layout in RUNS]
     assert first.metrics["late_rows"] == first.metrics["partly_late_rows"] == 0
@@ -183,11 +183,7 @@ def test_random_pipelines_give_the_same_on_1_and_3_workers_and_in_batches_of_1_a
         assert shown(job.collected("result")) == wanted
 
 
-@settings(max_examples=5)
-@given(seed=st.integers(0, 2**32), shape=shapes([*FRAMED[:2], *SESSIONS]), lag_s=st.integers(0, 5))
-def test_what_is_not_reported_as_late_gives_what_it_gives_without_the_late_rows(
-    seed: int, shape: Shape, lag_s: int
-) -> None:
+def check_late_rows(seed: int, shape: Shape, lag_s: int) -> None:
     rows = make_rows(seed, 20)
     for layout in RUNS[1:3]:
         job = run(rows, shape, f"{lag_s}s", *layout, late=True)
@@ -197,3 +193,33 @@ def test_what_is_not_reported_as_late_gives_what_it_gives_without_the_late_rows(
         alone = run(on_time, shape, LAG, 1, 4096)
         assert alone.metrics["late_rows"] == 0
         assert shown(job.collected("result")) == shown(alone.collected("result"))
+
+
+@settings(max_examples=4)
+@given(seed=SEEDS, shape=shapes([*FRAMED, *SESSIONS]), two_stage=st.sampled_from([None, True]))
+def test_random_pipelines_give_the_same_on_1_and_3_workers_and_in_batches_of_1_and_4096(
+    seed: int, shape: Shape, two_stage: bool | None
+) -> None:
+    check_all_runs(seed, shape, two_stage)
+
+
+@settings(max_examples=3)
+@given(seed=SEEDS, shape=shapes([*FRAMED[:2], *SESSIONS]), lag_s=st.integers(0, 5))
+def test_what_is_not_reported_as_late_gives_what_it_gives_without_the_late_rows(
+    seed: int, shape: Shape, lag_s: int
+) -> None:
+    check_late_rows(seed, shape, lag_s)
+
+
+@pytest.mark.simulation
+@settings(max_examples=100)
+@given(seed=SEEDS, shape=shapes([*FRAMED, *SESSIONS]), two_stage=st.sampled_from([None, True]))
+def test_many_random_pipelines_give_the_same(seed: int, shape: Shape, two_stage: bool | None) -> None:
+    check_all_runs(seed, shape, two_stage)
+
+
+@pytest.mark.simulation
+@settings(max_examples=60)
+@given(seed=SEEDS, shape=shapes([*FRAMED[:2], *SESSIONS]), lag_s=st.integers(0, 5))
+def test_many_random_pipelines_lose_nothing_but_what_they_report(seed: int, shape: Shape, lag_s: int) -> None:
+    check_late_rows(seed, shape, lag_s)
