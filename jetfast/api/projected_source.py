@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pyarrow as pa
 
 from jetfast.api.expressions import Expression
 from jetfast.api.operations import BoundOperation, Select
-from jetfast.core.acknowledging import AcknowledgingReader, AcknowledgingSource
+from jetfast.core.acknowledging import AcknowledgingReader, AcknowledgingSource, is_acknowledging
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import ChecksEventTime, PartitionReader, Position, Rows, Source, source_delivery
 
@@ -29,8 +29,8 @@ class ProjectedSource:
         self.bounded = source.bounded
         self.cooperative = source.cooperative
         self.source_delivery = source_delivery(source)
-        if isinstance(source, AcknowledgingSource):
-            self.redelivery_retention_us = source.redelivery_retention_us
+        if is_acknowledging(source):
+            self.redelivery_retention_us = cast(AcknowledgingSource, source).redelivery_retention_us
 
     def bind(self) -> BoundOperation:
         """Return what makes the columns of a batch."""
@@ -46,8 +46,8 @@ class ProjectedSource:
 
     def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> PartitionReader:
         reader = self.source.open_reader(partition, position, context)
-        if isinstance(reader, AcknowledgingReader):
-            return AcknowledgingProjectedReader(reader, self.bind())
+        if is_acknowledging(self.source):
+            return AcknowledgingProjectedReader(cast(AcknowledgingReader, reader), self.bind())
         return ProjectedReader(reader, self.bind())
 
     def with_columns(self, names: Sequence[str]) -> Self:

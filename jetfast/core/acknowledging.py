@@ -12,7 +12,7 @@ known by its id: `processors.acknowledging_source` keeps ids for that.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from jetfast.core.guarantee import Delivery
 from jetfast.core.source import PartitionReader, Source, source_delivery
@@ -21,7 +21,6 @@ REDELIVERY_RETENTION_US = 3_600_000_000
 """How long ids of messages are kept that may come again, unless the source says otherwise: 1 hour."""
 
 
-@runtime_checkable
 class AcknowledgingReader(PartitionReader, Protocol):
     """Reads one queue, from one thread. Stays open when the queue has ended, until the processor is closed."""
 
@@ -33,7 +32,6 @@ class AcknowledgingReader(PartitionReader, Protocol):
         """The system may forget these messages. RestartableError if that is not certain and `confirms` says it were."""
 
 
-@runtime_checkable
 class AcknowledgingSource(Source, Protocol):
     """A Source whose readers are AcknowledgingReaders."""
 

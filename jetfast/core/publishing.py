@@ -5,7 +5,7 @@ snapshot and published in its phase 2, and again after a restart from it; each b
 which never changes. The price: all rows since the last snapshot are part of the next one.
 """
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -27,9 +27,11 @@ class Publisher(Protocol):
         """Release connections. Called once."""
 
 
-@runtime_checkable
 class PublishingSink(Sink, Protocol):
-    """A sink that publishes rows when their snapshot is decided. Used so for EXACTLY_ONCE only."""
+    """A sink that publishes rows when their snapshot is decided. Used so for EXACTLY_ONCE only.
+
+    Its `sink_delivery` is PUBLISHING.
+    """
 
     def open_publisher(self, schema: pa.Schema, context: ProcessorContext) -> Publisher:
         """Open the publisher of processor `context.index` of `context.parallelism`."""

@@ -21,7 +21,7 @@ An id is text, made here and never by a connector: connectors store it, list it 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -182,9 +182,10 @@ class TransactionalWriter:
         """Release connections; called once. A transaction that is prepared stays, one that is open need not."""
 
 
-@runtime_checkable
 class TransactionalSink(Sink, Protocol):
     """A sink whose rows become visible with the snapshot that they belong to. Used so for EXACTLY_ONCE only.
+
+    Its `sink_delivery` is TRANSACTIONAL.
 
     Before the job runs, `check_target` should see that a transaction which one connection has prepared can be committed
     by another.

@@ -1,6 +1,7 @@
 """Reads a source whose messages are acknowledged, in phase 2 of the snapshot that covers them."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import Output
 from jetfast.core.processor import BROADCAST, ProcessorContext, StateBatch
 from jetfast.core.source import PartitionReader, Rows
-from jetfast.errors import JetfastError, JobFailedError, ProtocolError, RestartableError
+from jetfast.errors import JetfastError, JobFailedError, RestartableError
 from jetfast.processors.acknowledgements import Acknowledgements, Receipt, SavedId
 from jetfast.processors.source import ReadSource, SourceReader
 
@@ -29,8 +30,7 @@ class AcknowledgingSourceReader(SourceReader):
 
     def __init__(self, settings: ReadSource) -> None:
         super().__init__(settings)
-        assert isinstance(settings.source, AcknowledgingSource)
-        self.retention_us = settings.source.redelivery_retention_us
+        self.retention_us = cast(AcknowledgingSource, settings.source).redelivery_retention_us
         self.ended: dict[int, PartitionReader] = {}
         """Readers of queues that have ended: their messages are yet to be acknowledged."""
 
@@ -113,9 +113,7 @@ class AcknowledgingSourceReader(SourceReader):
         for receipt in receipts:
             by_partition.setdefault(receipt.partition, []).append(receipt)
         for partition, received in by_partition.items():
-            reader = self.readers[partition] or self.ended[partition]
-            if not isinstance(reader, AcknowledgingReader):
-                raise ProtocolError(f"{self.source.name}: {type(reader).__name__} cannot acknowledge messages")
+            reader = cast(AcknowledgingReader, self.readers[partition] or self.ended[partition])
             try:
                 reader.acknowledge([receipt.receipt for receipt in received])
             except JetfastError:

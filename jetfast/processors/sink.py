@@ -1,11 +1,13 @@
 """Which processor writes to a Sink: in transactions, in publications, or as rows come."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import pyarrow as pa
 
+from jetfast.core.guarantee import Delivery
 from jetfast.core.publishing import PublishingSink
-from jetfast.core.source import Sink
+from jetfast.core.source import Sink, sink_delivery
 from jetfast.core.transaction import TransactionalSink
 from jetfast.processors.publishing_sink import PublishingSinkProcessor
 from jetfast.processors.sink_writer import SinkWriterProcessor
@@ -20,8 +22,9 @@ class WriteSink:
     schema: pa.Schema
 
     def __call__(self) -> SinkWriterProcessor:
-        if isinstance(self.sink, TransactionalSink):
-            return TransactionalSinkProcessor(self.sink, self.schema)
-        if isinstance(self.sink, PublishingSink):
-            return PublishingSinkProcessor(self.sink, self.schema)
+        delivery = sink_delivery(self.sink)
+        if delivery is Delivery.TRANSACTIONAL:
+            return TransactionalSinkProcessor(cast(TransactionalSink, self.sink), self.schema)
+        if delivery is Delivery.PUBLISHING:
+            return PublishingSinkProcessor(cast(PublishingSink, self.sink), self.schema)
         return SinkWriterProcessor(self.sink, self.schema)

@@ -1,0 +1,113 @@
+"""Whole jobs between all kinds of outside systems, whose members die: on one thread, under a virtual clock."""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import jetfast as jf
+from jetfast.core.guarantee import Guarantee
+from jetfast.core.source import Source
+from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
+from jetfast.testing import AcknowledgingQueue, Faults, StoredRows, TransactionalMemory
+from tests.clusters.test_recovery import run_and_kill
+from tests.connectors.reading import read_all
+from tests.simulation.stepped_job import SteppedJob
+
+ROWS = 300
+SCHEMA = pa.schema([("row", pa.int64())])
+
+
+def replayable(random: Random) -> Source:
+    """Two partitions, a few rows at a time."""
+    batches = [pa.table({"row": range(start, min(start + 3, ROWS))}) for start in range(0, ROWS, 3)]
+    return jf.memory(partitions={"a": batches[::2], "b": batches[1::2]})
+
+
+def confirming(random: Random) -> Any:
+    queue = AcknowledgingQueue(SCHEMA, batch_rows=3, faults=Faults(random, {"redeliver": 0.1}))
+    queue.publish({"row": row} for row in range(ROWS))
+    return queue.source()
+
+
+def unconfirming(random: Random) -> Source:
+    queue = AcknowledgingQueue(SCHEMA, batch_rows=3, confirms=False, faults=Faults(random, {"lose": 0.3}))
+    queue.publish({"row": row} for row in range(ROWS))
+    return queue.source()
+
+
+SOURCES: dict[str, Callable[[Random], Source]] = {
+    "replayable": replayable,
+    "acknowledging": confirming,
+    "acknowledging, unconfirmed": unconfirming,
+}
+SINKS: dict[str, Callable[[Random], Any]] = {
+    "named": lambda random: TransactionalMemory.named(faults=Faults(random, {"slow": 0.3})),
+    "pool of two": lambda random: TransactionalMemory.pooled(2, faults=Faults(random, {"slow": 0.3})),
+    "pool of three": lambda random: TransactionalMemory.pooled(3, overlaps=True),
+    "staged": lambda random: TransactionalMemory.staged(overlaps=True),
+    "idempotent": lambda random: StoredRows("row"),
+}
+
+
+def run(pipeline: jf.Pipeline, seed: int, **settings: Any) -> SteppedJob:
+    job = SteppedJob(
+        pipeline, seed=seed, store=MemorySnapshotStore(), interval="30ms", members=1 + seed % 3, workers=2, **settings
+    )
+    run_and_kill(job, kills=3)
+    assert job.runner.error is None
+    assert job.job.guarantee is Guarantee.EXACTLY_ONCE
+    return job
+
+
+def check_each_row_once(source: str, sink: str, seed: int) -> None:
+    random = Random(seed)
+    outside = SINKS[sink](random)
+    pipeline = jf.Pipeline("job")
+    read = SOURCES[source](random)
+    pipeline.read(read, name="in").write(outside.sink(), name="out")
+    run(pipeline, seed)
+    assert sorted(row["row"] for row in outside.rows()) == list(range(ROWS))
+    if source == "acknowledging":
+        assert read.system.unacknowledged == 0
+    if isinstance(outside, TransactionalMemory):
+        assert outside.in_doubt() == []
+
+
+@pytest.mark.parametrize(
+    ("source", "sink"),
+    [
+        ("acknowledging", "pool of three"),
+        ("acknowledging", "idempotent"),
+        ("acknowledging, unconfirmed", "staged"),
+        ("replayable", "pool of two"),
+    ],
+)
+def test_each_row_counts_once_from_any_source_to_any_sink(source: str, sink: str) -> None:
+    check_each_row_once(source, sink, seed=4)
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("sink", SINKS)
+def test_each_row_counts_once_from_any_source_to_any_sink_by_many_seeds(source: str, sink: str) -> None:
+    for seed in range(30):
+        check_each_row_once(source, sink, seed)
+
+
+def test_each_row_is_in_one_file(tmp_path: Path) -> None:
+    pipeline = jf.Pipeline("job")
+    pipeline.read(replayable(Random(0)), name="in").write(jf.files(tmp_path / "out", "ipc"), name="out")
+    run(pipeline, seed=4)
+    assert sorted(row["row"] for row in read_all(jf.files(tmp_path / "out"))) == list(range(ROWS))
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")] == []
+
+
+def test_each_row_is_collected_once() -> None:
+    pipeline = jf.Pipeline("job")
+    pipeline.read(replayable(Random(0)), name="in").collect("out")
+    job = run(pipeline, seed=4)
+    assert sorted(job.job.collected("out")["row"].to_pylist()) == list(range(ROWS))
