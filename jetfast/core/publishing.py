@@ -12,6 +12,9 @@ import pyarrow as pa
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Sink
 
+UNPUBLISHED = "unpublished"
+"""Kind of the state that holds rows which are published when the snapshot is decided (`StateBatch.kind`)."""
+
 
 class Publisher(Protocol):
     """Publishes rows. Belongs to one processor, called by one thread; may block."""

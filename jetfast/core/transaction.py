@@ -27,13 +27,16 @@ import pyarrow as pa
 
 from jetfast.core.batch import Batch
 from jetfast.core.processor import ProcessorContext
+from jetfast.core.publishing import UNPUBLISHED
 from jetfast.core.source import Sink
 
 ID_BYTES_MAX = 199
 """An id is ASCII and never longer: PostgreSQL takes less than 200 bytes."""
 
 TRANSACTIONS = "transactions"
-"""Kind of the state that names the transactions of a snapshot (`StateBatch.kind`): not part of an exported snapshot."""
+"""Kind of the state that names the transactions of a snapshot (`StateBatch.kind`)."""
+SETTLED_KINDS = frozenset({TRANSACTIONS, UNPUBLISHED})
+"""Kinds of state that are settled when phase 2 is over: an exported snapshot leaves them out."""
 
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _POOL = "pool"

@@ -7,13 +7,10 @@ from jetfast.core.crash_points import reach
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import Output
 from jetfast.core.processor import ProcessorContext, StateBatch
-from jetfast.core.publishing import Publisher, PublishingSink
+from jetfast.core.publishing import UNPUBLISHED, Publisher, PublishingSink
 from jetfast.core.transaction import TransactionId, TransactionOwner
 from jetfast.errors import JetfastError, ProtocolError, RestartableError
 from jetfast.processors.sink_writer import SinkWriterProcessor
-
-UNPUBLISHED = "unpublished"
-"""Kind of the state that holds rows which are published when the snapshot is decided."""
 
 _STATE_SCHEMA = pa.schema(
     [
