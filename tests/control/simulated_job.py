@@ -183,8 +183,8 @@ class SimulatedJob:
     def step(self) -> None:
         random = self.random
         alive = [member for member in self.members.values() if member is not None]
-        if alive and random.random() < self.deaths:
-            self.kill(random.choice(alive).index)
+        if self.members and random.random() < self.deaths:
+            self.kill(random.choice(list(self.members)))
             return
         for member in alive:
             if random.random() < 0.5 and member.read():
