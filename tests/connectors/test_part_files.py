@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs
 import pytest
 
 import jetfast as jf
@@ -263,6 +264,14 @@ def run_courses(path: Path, file_format: str, seeds: range, row_count: int) -> N
 
 def test_no_row_is_lost_and_none_is_in_two_files_whatever_crashes(tmp_path: Path) -> None:
     run_courses(tmp_path, "csv", range(2), row_count=12)
+
+
+def test_files_move_to_their_names_on_a_filesystem_that_is_no_local_disk(tmp_path: Path) -> None:
+    below = pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem())
+    sink = files("out", "csv", filesystem=below)
+    outside = Directory(tmp_path / "out")
+    verify_sink(sink, outside.ids, seed=3, row_count=10)
+    assert outside.hidden() == []
 
 
 @pytest.mark.simulation
