@@ -9,7 +9,7 @@ from jetfast.core.items import Output
 from jetfast.core.processor import ProcessorContext, StateBatch
 from jetfast.core.publishing import UNPUBLISHED, Publisher, PublishingSink
 from jetfast.core.transaction import TransactionId, TransactionOwner
-from jetfast.errors import JetfastError, ProtocolError, RestartableError
+from jetfast.errors import JetfastError, RestartableError
 from jetfast.processors.sink_writer import SinkWriterProcessor
 
 _STATE_SCHEMA = pa.schema(
@@ -66,15 +66,19 @@ class PublishingSinkProcessor(SinkWriterProcessor):
         return (StateBatch(home, UNPUBLISHED, pa.record_batch(columns, schema=_STATE_SCHEMA)),)
 
     def restore_snapshot(self, state: StateBatch) -> None:
-        if state.kind != UNPUBLISHED or self.publisher is None:
-            raise ProtocolError(f"step {self.context.vertex!r} got state {state.kind!r}, which is not of a sink")
+        if state.kind != UNPUBLISHED:
+            super().restore_snapshot(state)
         for publication, rows in zip(*state.rows.columns, strict=True):
             self.waiting[publication.as_py()] = pa.ipc.read_record_batch(rows.as_buffer(), self.schema)
 
     def finish_restore(self) -> None:
+        reach("restore_before_commit")
         if self.publisher is not None:
-            reach("restore_before_commit")
             self._publish(self.publisher)
+        elif self.waiting:  # the guarantee was lowered after that snapshot
+            publisher = self.publishing_sink.open_publisher(self.schema, self.context)
+            self._publish(publisher)
+            publisher.close()
 
     def commit(self, snapshot_id: int, success: bool) -> bool:
         if self.publisher is not None and success:

@@ -40,6 +40,12 @@ class SinkWriterProcessor(Processor):
             call_writer(self.sink, "flush", self.writer.flush)
         return ()
 
+    def restore_snapshot(self, state: StateBatch) -> None:
+        raise JobFailedError(
+            f"{self.sink.name}: the snapshot holds {state.kind!r} of another kind of sink, which had this step's name: "
+            f"give the step a name of its own"
+        )
+
     def complete(self) -> tuple[Output, ...]:
         assert self.writer is not None
         call_writer(self.sink, "finish", self.writer.finish)

@@ -78,6 +78,7 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         self.failure: RestartableError | None = None
 
     def open(self, context: ProcessorContext) -> None:
+        self.owner = TransactionOwner.of(context)
         if context.guarantee is not Guarantee.EXACTLY_ONCE:
             super().open(context)
             return
@@ -85,7 +86,6 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         context.counters.setdefault("rows_written", 0)
         self.transactions = self.transactional_sink.open_transactions(self.schema, context)
         self.rules = self.transactions.rules
-        self.owner = TransactionOwner.of(context)
         self.ids: FreeIds | PooledIds = (
             FreeIds(self.owner, context.execution_id, context.index)
             if self.rules.pool_size is None
@@ -231,15 +231,21 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
     # Restore
 
     def restore_snapshot(self, state: StateBatch) -> None:
-        if state.kind != TRANSACTIONS or self.transactions is None:
-            raise ProtocolError(f"step {self.context.vertex!r} got state {state.kind!r}, which is not of a sink")
+        if state.kind != TRANSACTIONS:
+            super().restore_snapshot(state)
         for saved in state.rows.to_pylist():
             self.restored[saved["transaction"]] = saved["token"]
 
     def finish_restore(self) -> None:
-        transactions = self.transactions
-        if transactions is None:
-            return
+        if self.transactions is not None:
+            self._settle(self.transactions)
+        elif self.restored:  # the guarantee was lowered after that snapshot
+            transactions = self.transactional_sink.open_transactions(self.schema, self.context)
+            self._settle(transactions)
+            transactions.close()
+
+    def _settle(self, transactions: TransactionalWriter) -> None:
+        """Commit what the snapshot names, then roll back the rest."""
         named = {text: self._read_id(text) for text in self.restored}
         reach("restore_before_commit")
         for text in self.restored:
@@ -274,7 +280,7 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
     def _unnamed(self, transactions: TransactionalWriter) -> list[str]:
         """What this processor has to roll back: all that earlier executions may have left, and no snapshot names."""
         context = self.context
-        if self.rules.pool_size is not None:
+        if transactions.rules.pool_size is not None:
             processors = range(context.index, max(context.parallelism_max, context.parallelism), context.parallelism)
             return [text for text in ids_to_probe(self.owner, processors) if text not in self.restored]
         found = []

@@ -140,6 +140,16 @@ def test_without_exactly_once_rows_are_written_as_they_come(guarantee: Guarantee
     assert receiver.publications == 0
 
 
+def test_a_job_whose_guarantee_was_lowered_publishes_the_rows_of_its_snapshot() -> None:
+    receiver = Receiver()
+    first = opened(receiver)
+    write(first, 1)
+    states = list(first.save_snapshot())
+    second = opened(receiver, states, execution_id=2, guarantee=Guarantee.AT_LEAST_ONCE)
+    assert receiver.ids() == [1]
+    assert second.save_snapshot() == ()
+
+
 def test_each_row_has_an_effect_once_whatever_fails() -> None:
     for seed in range(30):
         random = Random(seed)

@@ -9,9 +9,10 @@ import pytest
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.processor import BROADCAST, StateBatch
 from jetfast.core.transaction import TRANSACTIONS, TransactionId, TransactionOwner
-from jetfast.errors import DataLostError, ProtocolError, RestartableError
+from jetfast.errors import DataLostError, JobFailedError, ProtocolError, RestartableError
+from jetfast.processors.sink import WriteSink
 from jetfast.processors.transactional_sink import SWEEP_US, TransactionalSinkProcessor
-from jetfast.testing import Faults, TransactionalMemory, VirtualClock, verify_sink
+from jetfast.testing import Faults, StoredRows, TransactionalMemory, VirtualClock, verify_sink
 from tests.processors.transactional_runs import names, opened, restored, rows_of, saved
 
 OWNER = TransactionOwner("job", "", "sink")
@@ -38,6 +39,13 @@ def phase_1(processor: TransactionalSinkProcessor, snapshot_id: int = 1) -> list
     while not processor.prepare(snapshot_id):
         pass
     return states
+
+
+def saved_row() -> StateBatch:
+    processor = restored(TransactionalMemory.named(), [])
+    write(processor, 1)
+    (state,) = saved(processor)
+    return state
 
 
 def run_round(processor: TransactionalSinkProcessor, success: bool = True) -> list[StateBatch]:
@@ -448,6 +456,29 @@ def test_state_of_another_step_is_refused():
         other.restore_snapshot(state)
     with pytest.raises(ProtocolError, match="no transaction of this step"):
         other.finish_restore()
+
+
+@pytest.mark.parametrize("kind", ["named", "pool of three"])
+def test_a_job_whose_guarantee_was_lowered_settles_the_transactions_of_its_snapshot(kind: str) -> None:
+    outside = KINDS[kind]()
+    first = restored(outside, [])
+    write(first, 1)
+    states = phase_1(first)
+    write(first, 2)
+    second = restored(outside, states, execution=2, guarantee=Guarantee.AT_LEAST_ONCE)
+    assert ids(outside) == [1]
+    assert outside.in_doubt() == []
+    write(second, 2)
+    assert saved(second) == []
+    assert ids(outside) == [1, 2]
+
+
+def test_state_of_another_kind_of_sink_is_refused():
+    outside = TransactionalMemory.named()
+    state = StateBatch(0, "unpublished", saved_row().rows)
+    for processor in (opened(outside), WriteSink(StoredRows().sink(), rows_of(1).to_arrow().schema)()):
+        with pytest.raises(JobFailedError, match="the snapshot holds 'unpublished' of another kind of sink"):
+            processor.restore_snapshot(state)
 
 
 # Time
