@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
@@ -35,12 +36,13 @@ def different(numbers: list[float]) -> list[float]:
     return result
 
 
-def slope_of(points: list[tuple[float, float]]) -> float | None:
-    """By the textbook, in fractions of whole numbers."""
-    count = len(points)
-    mean_x, mean_y = (math.fsum(part) / count for part in zip(*points, strict=True)) if points else (0, 0)
-    xx = math.fsum((x - mean_x) ** 2 for x, _ in points)
-    return None if xx == 0 else math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / xx
+def slope_of(points: list[tuple[Fraction, Fraction]]) -> float | None:
+    """By the textbook, in fractions."""
+    if not points:
+        return None
+    mean_x, mean_y = (sum(part) / len(points) for part in zip(*points, strict=True))
+    xx = sum((x - mean_x) ** 2 for x, _ in points)
+    return None if xx == 0 else float(sum((x - mean_x) * (y - mean_y) for x, y in points) / xx)
 
 
 def results_of(rows: list[Row]) -> Row:
@@ -66,8 +68,12 @@ def results_of(rows: list[Row]) -> Row:
         "about": len(set(texts)),
         "middle": ascending[max(math.ceil(len(ascending) / 2), 1) - 1] if ascending else None,
         "ends": [ascending[0], ascending[-1]] if ascending else None,
-        "trend": slope_of([(row["i"], row["j"]) for row in rows if row["i"] is not None and row["j"] is not None]),
-        "trend_in_time": slope_of([(row["time"] / 1e6, row["i"]) for row in rows if row["i"] is not None]),
+        "trend": slope_of(
+            [(Fraction(row["i"]), Fraction(row["j"])) for row in rows if row["i"] is not None and row["j"] is not None]
+        ),
+        "trend_in_time": slope_of(
+            [(Fraction(row["time"], 10**6), Fraction(row["i"])) for row in rows if row["i"] is not None]
+        ),
         "texts": texts,
         "set": sorted(set(texts)),
         "joined": "-".join(texts) if texts else None,
