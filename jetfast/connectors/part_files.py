@@ -74,6 +74,11 @@ class PartDirectory:
         listed = self.filesystem.get_file_info(fs.FileSelector(self.settings.directory, allow_not_found=True))
         return [info.base_name for info in listed if info.type == fs.FileType.File]
 
+    def existing(self, names: Iterable[str]) -> set[str]:
+        """Which of these files are there?"""
+        infos = self.filesystem.get_file_info([self.path(name) for name in names])
+        return {info.base_name for info in infos if info.is_file}
+
     def temporary_files(self, prefix: str) -> dict[str, list[str]]:
         """Names of temporary files by the transaction they belong to, if its id begins with `prefix`."""
         found: dict[str, list[str]] = {}
@@ -248,7 +253,7 @@ class TransactionalPartFiles(TransactionalWriter):
 
     def commit(self, transaction: str, token: bytes) -> None:
         names = msgspec.msgpack.decode(token, type=list[tuple[str, str]])
-        there = set(self.directory.names())
+        there = self.directory.existing(name for pair in names for name in pair)
         missing = [final for temporary, final in names if temporary not in there and final not in there]
         if missing:
             raise DataLostError(

@@ -123,8 +123,10 @@ class TransactionalWriter:
     A writer may be asked to commit or roll back any transaction of its sink, also one of another processor or of an
     earlier execution, which it has never seen.
 
-    Errors: RestartableError (or any other) if the system cannot be reached or an outcome is not known: the job restarts
-    from its last snapshot and all that is in doubt is settled then. DataLostError where said.
+    Errors: RestartableError if the system cannot be reached or an outcome is not known: the job restarts from its last
+    snapshot and all that is in doubt is settled then. Any other error of `begin`, `write`, `seal` and `resume` is taken
+    for one of the rows and fails the job; of the other methods it is taken for a RestartableError, but for
+    DataLostError where that is said.
     """
 
     rules = TransactionRules()

@@ -197,7 +197,10 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
                 reach("between_two_commits")
             self._commit(transactions, transaction.text, transaction.token)
         if self.decided:
-            call_writer(self.sink, "forget", transactions.forget, self.decided)
+            try:
+                transactions.forget(self.decided)
+            except Exception as error:
+                raise self._in_doubt("what tells of commits could not be removed", error) from error
         self.decided = [transaction.text for transaction in self.waiting]
         self.reserved = frozenset(self.decided)
         self.waiting = []
@@ -258,9 +261,8 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         reach("restore_between_commit_and_rollback")
         try:
             self._roll_back(transactions, self._unnamed(transactions))
-            marks = transactions.list_committed(self.owner.prefix)
-            gone = [text for text in marks if text not in named and self._is_mine(self.owner.parse(text))]
-            if gone:
+            marks = self._of_earlier_executions(transactions.list_committed(self.owner.prefix))
+            if gone := [text for text in marks if text not in named]:
                 transactions.forget(gone)
         except Exception as error:
             raise self._in_doubt("transactions of earlier executions could not be rolled back", error) from error
@@ -273,9 +275,9 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
             )
         return found
 
-    def _is_mine(self, transaction: TransactionId | None) -> bool:
+    def _is_mine(self, transaction: TransactionId) -> bool:
         """Is it for this processor to settle?"""
-        return transaction is not None and transaction.processor % self.context.parallelism == self.context.index
+        return transaction.processor % self.context.parallelism == self.context.index
 
     def _unnamed(self, transactions: TransactionalWriter) -> list[str]:
         """What this processor has to roll back: all that earlier executions may have left, and no snapshot names."""
@@ -283,15 +285,15 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         if transactions.rules.pool_size is not None:
             processors = range(context.index, max(context.parallelism_max, context.parallelism), context.parallelism)
             return [text for text in ids_to_probe(self.owner, processors) if text not in self.restored]
+        return self._of_earlier_executions(transactions.list_open(self.owner.prefix))
+
+    def _of_earlier_executions(self, texts: Iterable[str]) -> list[str]:
+        """Ids that this processor has to settle. If there is a later execution, that one counts, and we do not know."""
+        execution_id = self.context.execution_id
         found = []
-        for text in transactions.list_open(self.owner.prefix):
-            listed = self.owner.parse(text)
-            if (
-                listed is not None
-                and self._is_mine(listed)
-                and listed.execution_id is not None
-                and listed.execution_id < context.execution_id  # a newer execution would be the one that counts
-            ):
+        for text in texts:
+            read = self.owner.parse(text)
+            if read is not None and self._is_mine(read) and (read.execution_id or 0) < execution_id:
                 found.append(text)
         return found
 

@@ -237,6 +237,18 @@ def test_a_commit_whose_outcome_is_unknown_asks_for_a_restart_which_commits_agai
     assert ids(outside) == [1]
 
 
+def test_a_mark_that_cannot_be_removed_asks_for_a_restart():
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [])
+    write(processor, 1)
+    run_round(processor)
+    write(processor, 2)
+    phase_1(processor)
+    fail(outside, "forget")
+    with pytest.raises(RestartableError, match="what tells of commits could not be removed"):
+        processor.commit(2, True)
+
+
 def test_a_success_without_prepare_is_refused():
     processor = restored(TransactionalMemory.named(), [])
     write(processor, 1)
@@ -443,6 +455,17 @@ def test_what_tells_that_a_transaction_was_committed_is_kept_until_a_newer_snaps
     assert list(outside.outcomes) == [free(1, 0, 1)]
     restored(outside, [], execution=2)
     assert not outside.outcomes
+
+
+def test_marks_of_later_executions_are_left_alone():
+    outside = TransactionalMemory.named()
+    slow = opened(outside)
+    later = restored(outside, [], execution=2)
+    write(later, 1)
+    states = run_round(later)
+    slow.finish_restore()  # it has been cut off meanwhile
+    restored(outside, states, execution=3)
+    assert ids(outside) == [1]
 
 
 def test_state_of_another_step_is_refused():
