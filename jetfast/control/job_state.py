@@ -308,7 +308,7 @@ class JobState:
         record, version = event.claimed
         closed = ReplaceRecord(msgspec.structs.replace(record, settled=True), version)
         assert record.snapshot is not None
-        return [closed, DeleteAreas((record.snapshot,)), AwaitSettleTime()]
+        return [DeleteAreas((record.snapshot,)), closed, AwaitSettleTime()]
 
     @property
     def _restored(self) -> SnapshotArea | None:

@@ -128,7 +128,7 @@ def test_a_completed_job_is_refused_unless_it_is_fresh() -> None:
 def test_a_crash_after_the_last_decision_leaves_only_to_commit() -> None:
     state = job()
     claimed = executing_settle(state, ExecutionRecord("job", "first", 50, SNAPSHOT, completed=True))
-    closing, _, _ = run(state, ExecutionEnded(None, claimed))
+    _, closing, _ = run(state, ExecutionEnded(None, claimed))
     assert isinstance(closing, ReplaceRecord)
     assert closing.record.settled
     assert run(state, StoreWritten(11)) == [EndJob(None)]
@@ -152,7 +152,7 @@ def test_a_completed_job_tries_for_ever_to_commit_when_that_may_succeed_later() 
 def test_a_job_is_completed_when_its_last_snapshot_is_decided_and_its_execution_has_ended() -> None:
     state = job()
     decided = with_snapshot(executing(state), completed=True)
-    closing, cleaning, timer = run(state, ExecutionEnded(None, decided))
+    cleaning, closing, timer = run(state, ExecutionEnded(None, decided))
     assert isinstance(closing, ReplaceRecord)
     assert (closing.record.settled, closing.version) == (True, decided.version)
     assert decided.record.snapshot is not None
