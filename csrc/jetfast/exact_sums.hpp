@@ -55,12 +55,13 @@ JETFAST_TARGET_AVX512 inline uint64_t slide_sums_avx512(double* high, double* lo
 #endif
 
 // (high, low)[entries[i]] (or [i]) gains or loses values[i]. False if not all of it could be done exactly.
+// `far`: high and low do not fit the second-level cache.
 template <bool deduct>
-inline bool slide_sums(double* high, double* low, const uint32_t* entries, const double* values, int64_t count) {
+inline bool slide_sums(double* high, double* low, const uint32_t* entries, const double* values, int64_t count, bool far) {
   if (entries != nullptr) {
     uint64_t lost = 0;
     for (int64_t i = 0; i < count; ++i) {
-      if (i + kPrefetchRows < count) {
+      if (far && i + kPrefetchRows < count) {
         prefetch_line(&high[entries[i + kPrefetchRows]]);
         prefetch_line(&low[entries[i + kPrefetchRows]]);
       }

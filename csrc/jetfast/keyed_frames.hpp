@@ -58,7 +58,9 @@ struct Frame {
   int64_t end = 0;
   uint32_t count = 0, capacity = 0;
   bool dense = false;
+  bool is_log = false;                  // packed, and a key may have several entries (SlotFrames)
   std::vector<uint32_t> slots;          // by entry
+  std::vector<uint32_t> block_starts;   // first entry of each block of slots, if entries are ordered by blocks (SlotFrames)
   HugeVector<uint32_t> entry_of_slot;  // kNoEntry where the key has none; empty while nothing is looked up (need_index)
   std::vector<Block> states;            // by field; an absent block of nulls means that there is none
   std::vector<Block> after;             // by field that is not exact, in frames of the front and in the running window
@@ -425,6 +427,8 @@ class KeyedFrames {
     if (!frame.entry_of_slot.empty())
       for (uint32_t entry = 0; entry < frame.count; ++entry) frame.entry_of_slot[frame.slots[entry]] = kNoEntry;
     frame.count = 0;
+    frame.is_log = false;
+    frame.block_starts.clear();
     for (size_t field = 0; field < fields_.size(); ++field) {
       if (fields_[field].kind == FieldKind::nulls) frame.states[field].reset();
       frame.after[field].reset();
@@ -549,6 +553,7 @@ class KeyedFrames {
       if constexpr (count_rows) ++row_counts[entry];
     }
     if (frame.count == old_count) return;
+    frame.block_starts.clear();
     for (size_t field = 1; field < fields_.size(); ++field) {
       if (frame.states[field]) fill_identity(fields_[field], frame.state(field), old_count, frame.count);
       if (frame.after[field]) fill_identity(fields_[field], frame.after[field].get(), old_count, frame.count);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,7 @@ class SlotFrames : public KeyedResults {
 
   // Only for tests: results are the same.
   void set_dense_bytes(int64_t bytes) { dense_bytes_ = bytes; }
+  void set_far_slots(uint32_t slots) { far_slots_ = slots; }
 
   MemoryUse memory() const {
     MemoryUse use{0, static_cast<int64_t>(frames_.size()), 0, keys_.bytes(), 0};
@@ -80,6 +82,7 @@ class SlotFrames : public KeyedResults {
 
  protected:
   static constexpr int64_t kDenseBytes = int64_t{64} << 20;
+  static constexpr uint32_t kFarSlots = 8 * kBlockSlots;  // a row count each then is the second-level cache
   static constexpr int64_t kUnsettledRows = int64_t{1} << 20;
   static constexpr uint32_t kFewFrames = 16;
 
@@ -95,6 +98,8 @@ class SlotFrames : public KeyedResults {
     frame->end = end;
     const int64_t frame_count = static_cast<int64_t>(frames_.size()) + 1;
     frame->dense = (int64_t{keys_.slot_limit()} + 64) * frame_count * entry_bytes_ <= dense_bytes_;
+    frame->is_log = !frame->dense && all_deducted_ && logs_pay_ && shape_.frames() > 1 && !places &&
+                    keys_.slot_limit() >= far_slots_;
     if (frame->dense) {
       drop_index(*frame);
       std::vector<uint32_t>().swap(frame->slots);
@@ -156,10 +161,66 @@ class SlotFrames : public KeyedResults {
       entries_.assign(slots, slots + count);
       accumulate_values(fields_[0], frame.state(0), slots, nullptr, count, nullptr, false);
       add_values(frame, rows, count);
+    } else if (frame.is_log) {
+      append(frame, slots, count);
+      add_values(frame, rows, count);
+      if (frame.count > keys_.slot_limit() / 2) merge_entries(frame);
     } else {
       add_rows(frame, slots, rows, count, false);
     }
     note_rows(frame, count);
+  }
+
+  // Each row gets an entry of its own (entries_), without a look whether its key has one.
+  void append(Frame& frame, const uint32_t* slots, int64_t count) {
+    drop_index(frame);
+    const uint32_t start = frame.count;
+    const uint32_t end = start + static_cast<uint32_t>(count);
+    if (end > frame.capacity) grow(frame, std::max(end, 2 * frame.capacity));
+    std::copy_n(slots, count, frame.slots.data() + start);
+    std::fill_n(reinterpret_cast<uint64_t*>(frame.state(0)) + start, count, uint64_t{1});
+    for (size_t field = 1; field < fields_.size(); ++field)
+      if (frame.states[field]) fill_identity(fields_[field], frame.state(field), start, end);
+    entries_.resize(static_cast<size_t>(count));
+    std::iota(entries_.begin(), entries_.end(), start);
+    frame.count = end;
+    frame.block_starts.clear();
+  }
+
+  // Make one entry of those of each key: memory then is bounded by the pairs of key and frame again.
+  void merge_entries(Frame& frame) {
+    if (!frame.is_log) return;
+    unsettle(frame);
+    std::unique_ptr<Frame> merged = new_frame();
+    if (merged->slots.size() < merged->capacity) merged->slots.resize(merged->capacity);
+    merged->dense = false;
+    add_frame(*merged, frame, false);
+    drop_index(*merged);
+    merged->end = frame.end;
+    merged->unsettled_rows = frame.count;
+    std::swap(*merged, frame);
+    recycle(std::move(merged));
+  }
+
+  // Rows of keys that seldom come twice in a frame are appended to it as they are. Is it to go on like that? Judged by one
+  // block of a frame that has closed: if rows repeat their keys, its entries are merged. `rows`: of the frame.
+  void judge_log(Frame& frame, int64_t rows) {
+    if (!frame.is_log) {
+      if (!frame.dense) logs_pay_ = 2 * rows <= 3 * int64_t{frame.count};
+      return;
+    }
+    const FramePart part = block_of(frame, frame.block_starts.size() / 2);
+    std::vector<uint8_t> seen(kBlockSlots, 0);
+    int64_t keys = 0;
+    for (int64_t i = 0; i < part.count; ++i) {
+      uint8_t& is_seen = seen[part.slots[i] % kBlockSlots];
+      keys += !is_seen;
+      is_seen = 1;
+    }
+    logs_pay_ = 2 * part.count <= 3 * keys;
+    if (logs_pay_) return;
+    merge_entries(frame);
+    order_by_block(frame);
   }
 
   // A batch whose rows all lie in few dense frames after `bound` enters them row by row, in its order. False if it is not
@@ -272,6 +333,55 @@ class SlotFrames : public KeyedResults {
     frame.unsettled_rows = 0;
   }
 
+  // ---- blocks of slots
+
+  // The entries of a frame whose slots lie in one block, or all of them: `count` from `start` on. `slots` has those of packed
+  // ones; dense ones have the slots from `first_slot` on.
+  struct FramePart {
+    int64_t start, count;
+    const uint32_t* slots;
+    int64_t first_slot;
+  };
+
+  static FramePart whole_of(const Frame& frame) { return {0, frame.count, frame.dense ? nullptr : frame.slots.data(), 0}; }
+
+  // Of a dense frame, or of one that is ordered by blocks.
+  static FramePart block_of(const Frame& frame, size_t block) {
+    if (frame.dense) {
+      const int64_t start = static_cast<int64_t>(block) * kBlockSlots;
+      return {start, std::clamp<int64_t>(frame.count - start, 0, kBlockSlots), nullptr, start};
+    }
+    if (block + 1 >= frame.block_starts.size()) return {0, 0, nullptr, 0};
+    const uint32_t start = frame.block_starts[block];
+    return {start, int64_t{frame.block_starts[block + 1]} - start, frame.slots.data() + start, 0};
+  }
+
+  // Order the entries of a packed frame by blocks of slots, within which they stay in their order.
+  void order_by_block(Frame& frame) {
+    if (frame.dense || !frame.block_starts.empty()) return;
+    drop_index(frame);
+    std::vector<uint32_t>& starts = frame.block_starts;
+    starts.assign(keys_.slot_limit() / kBlockSlots + 2, 0);
+    for (uint32_t entry = 0; entry < frame.count; ++entry) ++starts[frame.slots[entry] / kBlockSlots + 1];
+    for (size_t block = 1; block < starts.size(); ++block) starts[block] += starts[block - 1];
+    std::vector<uint32_t> next(starts);
+    places_.resize(frame.count);
+    ordered_slots_.resize(frame.slots.size());
+    for (uint32_t entry = 0; entry < frame.count; ++entry) {
+      const uint32_t slot = frame.slots[entry];
+      const uint32_t place = next[slot / kBlockSlots]++;
+      places_[entry] = place;
+      ordered_slots_[place] = slot;
+    }
+    frame.slots.swap(ordered_slots_);
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      if (!frame.states[field]) continue;
+      Block ordered = arena_.allocate(int64_t{frame.capacity} * fields_[field].width);
+      copy_states(fields_[field].width, ordered.get(), places_.data(), frame.state(field), nullptr, frame.count);
+      frame.states[field] = std::move(ordered);
+    }
+  }
+
   // ---- partial results
 
   // Partial results enter a frame (or delta_).
@@ -380,6 +490,8 @@ class SlotFrames : public KeyedResults {
   std::vector<Field> partial_fields_;
   int64_t entry_bytes_ = 0;
   int64_t dense_bytes_ = kDenseBytes;
+  uint32_t far_slots_ = kFarSlots;
+  bool logs_pay_ = true;  // rows seldom find their key in their frame
   bool sums_are_exact_ = true;  // sum_double fields are deducted
   bool all_deducted_ = true;
   std::unique_ptr<Frame> running_;
@@ -395,6 +507,7 @@ class SlotFrames : public KeyedResults {
   }
 
   std::vector<int32_t> identity_rows_;
+  std::vector<uint32_t> places_, ordered_slots_;
 };
 
 }  // namespace jetfast

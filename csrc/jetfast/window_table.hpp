@@ -21,6 +21,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -463,6 +464,7 @@ class WindowTable : public SlotFrames {
   // A float sum could not be kept exactly: from now on these fields are stacks, too. All start as the front.
   void stack_sums() {
     sums_are_exact_ = all_deducted_ = false;
+    for (auto& item : frames_) merge_entries(*item.second);
     const int64_t emitted = emitted_;
     if (window_ != nullptr) emitted_ = window_end_;  // the frame that has just entered
     stack_all();
@@ -473,23 +475,41 @@ class WindowTable : public SlotFrames {
 
   bool is_far() const { return int64_t{running_->count} * 8 > static_cast<int64_t>(kPrefetchBytes); }
 
-  // A frame becomes part of the running window.
+  // Part of a frame enters the running window, or leaves those of its fields that are deducted. False if a sum was not exact.
+  template <bool deduct>
+  bool slide(const Frame& frame, const FramePart& part, bool far) {
+    bool exact = true;
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      if (!frame.states[field] || (deduct && !deducts(fields_[field]))) continue;
+      const int32_t width = fields_[field].width;
+      const uint8_t* source = frame.state(field) + part.start * width;
+      uint8_t* target = running_->state(field) + part.first_slot * width;
+      if (deducts(fields_[field]) && fields_[field].kind == FieldKind::sum_double)
+        exact &= slide_sums<deduct>(running_sums(field) + part.first_slot, running_low(field) + part.first_slot, part.slots,
+                                    reinterpret_cast<const double*>(source), part.count, far);
+      else if (deduct)
+        deduct_states(fields_[field], target, part.slots, source, part.count, far);
+      else
+        combine_states(fields_[field], target, part.slots, source, nullptr, part.count, far);
+    }
+    return exact;
+  }
+
+  // A frame becomes part of the running window: at once, or block by block (slide_to).
   void enter_running(Frame& frame) {
     cover(*running_);
     drop_index(frame);
+    const int64_t rows = frame.unsettled_rows;
     unsettle(frame);
-    bool exact = true;
-    for (size_t field = 0; field < fields_.size(); ++field) {
-      if (!frame.states[field]) continue;
-      if (deducts(fields_[field]) && fields_[field].kind == FieldKind::sum_double) {
-        exact &= slide_sums<false>(running_sums(field), running_low(field), slots_or_all(frame),
-                                   reinterpret_cast<const double*>(frame.state(field)), frame.count);
-        continue;
-      }
-      if (fields_[field].kind == FieldKind::nulls) need_nulls(*running_, field);
-      combine_states(fields_[field], running_->state(field), slots_or_all(frame), frame.state(field), nullptr, frame.count, is_far());
+    if (slides_by_block()) {
+      order_by_block(frame);
+      judge_log(frame, rows);
+      entering_ = &frame;
     }
-    if (!exact) return stack_sums();
+    for (size_t field = 0; field < fields_.size(); ++field)
+      if (fields_[field].kind == FieldKind::nulls && frame.states[field]) need_nulls(*running_, field);
+    if (entering_ != nullptr) return;
+    if (!slide<false>(frame, whole_of(frame), is_far())) return stack_sums();
     if (all_deducted_) return;
     ++back_frames_;
     if (has_middle()) build_middle();
@@ -500,22 +520,45 @@ class WindowTable : public SlotFrames {
   bool leave(const Frame& frame) {
     if (!all_deducted_ && frame.end > front_end_) turn_front();
     if (has_middle()) cover(*middle_);
-    bool exact = true;
     for (size_t field = 0; field < fields_.size(); ++field) {
-      if (!frame.states[field]) continue;
-      if (!deducts(fields_[field]) && has_middle())
+      if (!frame.states[field] || deducts(fields_[field])) continue;
+      if (has_middle())
         merge_states(fields_[field], frame.after[field].get(), middle_->state(field), slots_or_all(frame), frame.count,
                      running_->after[field].get(), is_far());
-      else if (!deducts(fields_[field]))
+      else
         copy_states(fields_[field].width, running_->after[field].get(), slots_or_all(frame), frame.after[field].get(), nullptr,
                     frame.count);
-      else if (fields_[field].kind == FieldKind::sum_double)
-        exact &= slide_sums<true>(running_sums(field), running_low(field), slots_or_all(frame),
-                                  reinterpret_cast<const double*>(frame.state(field)), frame.count);
-      else
-        deduct_states(fields_[field], running_->state(field), slots_or_all(frame), frame.state(field), frame.count, is_far());
     }
-    return exact;
+    return slide<true>(frame, whole_of(frame), is_far());
+  }
+
+  // A running window that is larger than the caches is read from memory once a slide: block by block the frame before the
+  // window leaves, its last frame enters, and the results are written.
+  bool slides_by_block() const { return all_deducted_ && running_->count >= far_slots_; }
+
+  void read_block(int64_t start) const {
+    const int64_t count = std::min<int64_t>(kBlockSlots, running_->count - start);
+    for (size_t field = 0; field < fields_.size(); ++field)
+      for (const Block* states : {&running_->states[field], &running_->after[field]})
+        if (*states) read_lines(states->get() + start * fields_[field].width, count * fields_[field].width);
+  }
+
+  // Bring the running window up to date for slots below `end`.
+  void slide_to(int64_t end) {
+    if (leaving_ == nullptr && entering_ == nullptr) return;
+    bool exact = true;
+    while (slid_ < std::min<int64_t>(end, running_->count)) {
+      const size_t block = static_cast<size_t>(slid_ / kBlockSlots);
+      read_block(slid_);
+      if (leaving_ != nullptr) exact &= slide<true>(*leaving_, block_of(*leaving_, block), false);
+      if (entering_ != nullptr) exact &= slide<false>(*entering_, block_of(*entering_, block), false);
+      slid_ += kBlockSlots;
+      if (!exact) end = running_->count;
+    }
+    if (slid_ < running_->count) return;
+    if (leaving_ != nullptr) recycle(std::move(leaving_));
+    entering_ = nullptr;
+    if (!exact) stack_sums();
   }
 
   bool has_running() const { return !frames_.empty() && is_running(frames_.begin()->first); }
@@ -551,21 +594,31 @@ class WindowTable : public SlotFrames {
       unsettle(*next->second);
     } else {
       window_ = running_.get();
+      slid_ = 0;
       if (has_frame) enter_running(*next->second);
     }
     return true;
   }
 
   void close_window() {
+    slide_to(window_->count);
     emitted_ = window_end_;
     window_ = nullptr;
     while (!frames_.empty()) {
       const auto first = frames_.begin();
       if (first->first > emitted_ || shape_.last_window_of_frame(first->first) > emitted_) break;
-      const bool exact = shape_.frames() == 1 || leave(*first->second);
-      std::unique_ptr<Frame> frame = std::move(first->second);
+      Frame& frame = *first->second;
+      const bool last = std::next(first) == frames_.end() || !is_running(std::next(first)->first);
+      if (shape_.frames() > 1 && slides_by_block() && leaving_ == nullptr && !last) {
+        order_by_block(frame);
+        leaving_ = std::move(first->second);
+        frames_.erase(first);
+        continue;
+      }
+      const bool exact = shape_.frames() == 1 || leave(frame);
+      std::unique_ptr<Frame> left = std::move(first->second);
       frames_.erase(first);
-      recycle(std::move(frame));
+      recycle(std::move(left));
       if (!exact) stack_sums();
     }
     if (!has_running()) {
@@ -596,11 +649,12 @@ class WindowTable : public SlotFrames {
     ResultRows out;
     out.first_slot = cursor_;
     out.capacity = std::min({rows_max, int64_t{kBlockSlots - cursor_ % kBlockSlots}, int64_t{window_->count} - cursor_});
+    slide_to(cursor_ + out.capacity);
     const int64_t gaps = zeros_among(window_->rows() + cursor_, out.capacity);
     if (gaps > 0 && gaps <= kFewGaps) out.capacity = first_zero(window_->rows() + cursor_, out.capacity);
-    const bool in_row = gaps == 0 || (gaps <= kFewGaps && out.capacity >= kWriteRows);
+    const bool in_row = gaps == 0 || (gaps <= kFewGaps && out.capacity >= kShortRow);
     if (in_row) cursor_ += static_cast<uint32_t>(out.capacity);
-    else out.capacity = list_slots(std::min<int64_t>(rows_max, kBlockSlots), out.slots);
+    else out.capacity = list_slots(std::min<int64_t>(rows_max, gaps <= kFewGaps ? kWriteRows : kBlockSlots), out.slots);
     if (out.capacity < kWriteRows && out.first_slot == 0) {  // a window of few keys: it may share its batch with others
       cursor_ = 0;
       return false;
@@ -625,6 +679,7 @@ class WindowTable : public SlotFrames {
     int64_t listed = 0;
     while (listed < slots_max && cursor_ < window_->count) {
       const int64_t count = std::min({kWriteRows, slots_max - listed, int64_t{window_->count} - cursor_});
+      slide_to(cursor_ + count);
       slots.resize(static_cast<size_t>(listed + count));
       listed += list_present(window_->rows() + cursor_, cursor_, count, slots.data() + listed);
       cursor_ += static_cast<uint32_t>(count);
@@ -673,6 +728,7 @@ class WindowTable : public SlotFrames {
 
   // selected_ = the entries of the window that are emitted.
   void select_top() {
+    slide_to(window_->count);
     const auto index = static_cast<size_t>(top_->spec().aggregate);
     const AggregateSpec& aggregate = aggregates_[index];
     ResultRows by;  // as far as writing one aggregate needs it
@@ -720,6 +776,7 @@ class WindowTable : public SlotFrames {
     const uint32_t start = cursor_;
     const int64_t count = std::min<int64_t>(room, window_->count - start);
     cursor_ += static_cast<uint32_t>(count);
+    slide_to(cursor_);
     if (bounds_.empty() && (!window_->dense || zeros_among(window_->rows() + start, count) == 0)) {
       piece_start_ = out.count == 0 && window_->dense ? start : kNoEntry;
       for (int64_t written = 0; written < count; written += kWriteRows) {
@@ -830,6 +887,7 @@ class WindowTable : public SlotFrames {
 
   static constexpr int64_t kWriteRows = 2048;  // the fields of so many keys fit the first-level cache
   static constexpr int64_t kFewGaps = 4;       // in a block
+  static constexpr int64_t kShortRow = 256;    // of slots without a gap, for a batch of its own
   static constexpr int64_t kTopRows = 1024;    // room for the results of several windows
   static constexpr int kAllColumns = -2;
 
@@ -840,6 +898,9 @@ class WindowTable : public SlotFrames {
   bool emitting_ = false;
   const Frame* window_ = nullptr;  // being emitted: the running window, or the frame if size = slide
   int64_t window_end_ = kMinTime;
+  std::unique_ptr<Frame> leaving_;  // no longer in the window, but in the running one from slid_ on
+  Frame* entering_ = nullptr;       // in the window, but not yet in the running one from slid_ on
+  int64_t slid_ = 0;                // slots
   uint32_t cursor_ = 0;
   int64_t first_accepted_ = 0;  // place of the first row of grouped_ that is not late
   int64_t greatest_bound_ = kMinTime;
