@@ -292,7 +292,7 @@ class Planner:
             return [self.add_chain(chain, last, step.name)]
         if last is None:
             return self.feeds[output]
-        self.times[f"{step.name} (input)"] = time_of_row(step)
+        self.times[f"{step.name} (input)"] = step.time_column
         return [self.add_transform(f"{step.name} (input)", self.feeds[output], [(step.name, last)])]
 
     def fused_top(self, step: WindowStep) -> TopResults | None:

@@ -112,8 +112,12 @@ def test_a_third_window_may_follow_and_columns_may_be_renamed_on_the_way() -> No
     assert job.collected("both")["n"].to_pylist() == [120, 120]
 
 
-def test_results_that_follow_a_watermark_that_their_window_has_passed_count_as_late_and_are_told() -> None:
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_results_that_follow_a_watermark_that_their_window_has_passed_count_as_late_and_are_told(
+    debug: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both sources turn idle, so the second window goes on to the one that is ahead; then the other one wakes."""
+    monkeypatch.setenv("JETFAST_DEBUG", debug)
     pipeline = jf.Pipeline("late")
     quick = read(pipeline, scripted({"p": [rows(100), silence("100s"), rows(101)]}))
     slow_source = scripted({"p": [rows(0), silence("90s"), rows(1), rows(99)]}, schema=SCHEMA)
