@@ -5,6 +5,11 @@
 // grows with the pairs of key and frame that exist; its entries are combined and deducted one by one. The choice is made anew
 // for each frame, as keys come and go. The running window always is dense.
 //
+// Packed frames of many keys (kFarSlots) start as logs: an entry a row, without a look whether the key has one, as long as
+// rows seldom find theirs. Entries of a key are added up wherever they meet; a log is merged when it grows beyond half the
+// keys, when it closes and repeats them, and when fields can no longer be deducted. Such frames are ordered by blocks of slots
+// when they close, and meet the running window block by block.
+//
 // Float sums are plain doubles in frames, of at most kUnsettledRows rows (error below 2^-31 of the sum of |x|): then they are
 // put aside with compensation, and come back as one double when the frame closes.
 #pragma once

@@ -120,6 +120,7 @@ class WindowTable : public SlotFrames {
   // ---- snapshots
 
   // Partial results of the frames after `after_frame`, of as many frames as about rows_max rows are (at least one).
+  // A key may have several rows of one frame (logs); restore adds them up.
   Rows save(int64_t& after_frame, int64_t rows_max, std::vector<int64_t>& offsets) override {
     check_not_emitting();
     if (after_frame == kMinTime) assign_slot_partitions(held_slots());
