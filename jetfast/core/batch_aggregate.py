@@ -46,6 +46,10 @@ class BatchAggregate:
         """What messages call it."""
         return type(self).__name__
 
+    def name_of(self, method: str) -> str:
+        """What messages call one of its methods."""
+        return f"{self.label}.{method}"
+
     def state_type(self, inputs: pa.Schema) -> pa.DataType:
         """Type of the states, given the columns (a dictionary as its values, a string_view as string).
 
@@ -131,7 +135,7 @@ class BoundAggregate:
             return made
         except Exception as error:
             raise JobFailedError(
-                f"aggregate {self.name!r}: {self.aggregate.label}.{method} failed{self._where()}: "
+                f"aggregate {self.name!r}: {self.aggregate.name_of(method)} failed{self._where()}: "
                 f"{error if isinstance(error, JobFailedError) else f'{type(error).__name__}: {error}'}"
             ) from error
 

@@ -328,7 +328,7 @@ def failing(window: Any, at: float) -> str:
 def test_an_error_of_a_user_names_step_function_and_window():
     message = failing(jf.tumbling("1m"), 2.0)
     assert "step 'means'" in message
-    assert "aggregate 'own': failing.<locals>.accumulate" in message
+    assert "aggregate 'own': accumulate=failing.<locals>.accumulate failed" in message
     assert "in the window [1970-01-01T00:01:00+00:00, 1970-01-01T00:02:00+00:00)" in message
     assert "ZeroDivisionError: no such mean" in message
     assert "in the window [1970-01-01T00:01:01+00:00" in failing(jf.session(timedelta(seconds=5)), 2.0)

@@ -38,7 +38,17 @@ class GroupFunctions(BatchAggregate):
 
     @property
     def label(self) -> str:
-        return getattr(self.accumulate_one, "__qualname__", type(self.accumulate_one).__name__)
+        return "aggregate"
+
+    def name_of(self, method: str) -> str:
+        functions = {
+            "accumulate": self.accumulate_one,
+            "combine": self.combine_two,
+            "deduct": self.deduct_one,
+            "export": self.export_one,
+        }
+        function = functions[method]
+        return f"{method}={getattr(function, '__qualname__', type(function).__name__)}"
 
     def state_type(self, inputs: pa.Schema) -> pa.DataType:
         return self.state
