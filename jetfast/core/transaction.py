@@ -18,7 +18,7 @@ Three kinds of system, and how each fits:
 An id is text, made here and never by a connector: connectors store it, list it and give it back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
@@ -192,9 +192,33 @@ class TransactionalSink(Sink, Protocol):
 
     Its `sink_delivery` is TRANSACTIONAL.
 
-    Before the job runs, `check_target` should see that a transaction which one connection has prepared can be committed
-    by another.
+    Before the job runs, `check_target` should see that what one connection has prepared another can commit, by
+    `prepared_outlives_connection`; a system that fails this stages rows.
     """
 
     def open_transactions(self, schema: pa.Schema, context: ProcessorContext) -> TransactionalWriter:
         """Open the writer of processor `context.index` of `context.parallelism`."""
+
+
+def prepared_outlives_connection(connect: Callable[[], TransactionalWriter], transaction: str) -> bool:
+    """Prepare a transaction without rows, drop its connection, and commit it from another one.
+
+    `connect` opens a writer; the id should be one that no job uses. Errors of the first connection are handed on.
+    """
+    first = connect()
+    try:
+        first.begin(transaction)
+        token = first.seal(transaction)
+        while not first.prepare(transaction):
+            continue
+    finally:
+        first.close()
+    second = connect()
+    try:
+        second.commit(transaction, token)
+        second.forget([transaction])
+    except Exception:  # whatever it says: it did not do it
+        return False
+    finally:
+        second.close()
+    return True

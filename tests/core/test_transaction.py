@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetfast.core.transaction import ID_BYTES_MAX, TransactionId, TransactionOwner, TransactionRules
+from jetfast.core.transaction import (
+    ID_BYTES_MAX,
+    TransactionId,
+    TransactionOwner,
+    TransactionRules,
+    prepared_outlives_connection,
+)
+from jetfast.testing import Faults, TransactionalMemory
+from jetfast.testing.transactional_memory import TransactionalMemoryWriter
 
 TEXT = st.text(max_size=80)
 IDS = st.builds(
@@ -45,3 +53,16 @@ def test_text_that_is_not_canonical_is_no_id(rest):
 def test_a_pool_has_two_ids_or_three():
     with pytest.raises(ValueError, match="pool_size must be 2, 3 or None, got 1"):
         TransactionRules(pool_size=1)
+
+
+class AbortedByDisconnect(TransactionalMemoryWriter):
+    def close(self) -> None:
+        self.system.transactions.clear()
+
+
+def test_a_system_is_asked_whether_what_is_prepared_outlives_its_connection():
+    outside = TransactionalMemory.named(faults=Faults(rates={"slow": 0.5}))
+    text = TransactionOwner("job", "", "probe").text(TransactionId(0, 0, 0))
+    assert prepared_outlives_connection(lambda: TransactionalMemoryWriter(outside, 0), text)
+    assert (outside.in_doubt(), outside.outcomes) == ([], {})
+    assert not prepared_outlives_connection(lambda: AbortedByDisconnect(outside, 0), text)
