@@ -729,7 +729,6 @@ class WindowTable : public SlotFrames {
 
   // selected_ = the entries of the window that are emitted.
   void select_top() {
-    slide_to(window_->count);
     const auto index = static_cast<size_t>(top_->spec().aggregate);
     const AggregateSpec& aggregate = aggregates_[index];
     ResultRows by;  // as far as writing one aggregate needs it
@@ -742,6 +741,7 @@ class WindowTable : public SlotFrames {
     for (int64_t start = 0; start < window_->count; start += kWriteRows) {
       const int64_t count = std::min(kWriteRows, window_->count - start);
       const auto first = static_cast<uint32_t>(start);
+      slide_to(start + count);
       Column& column = by.columns[2 + index];
       ColumnView values = column.view;
       if (aggregate.kind == AggregateKind::count) {

@@ -80,6 +80,7 @@ void the_best_are_those_that_a_sort_puts_first(const TopSpec& spec, int64_t keys
   WindowTable everything(make_spec(), arena), best(make_spec(), arena);
   everything.set_dense_bytes(dense_bytes);
   best.set_dense_bytes(dense_bytes);
+  best.set_far_slots(static_cast<uint32_t>(rows_max));  // a few: the window slides block by block while it is read
   best.keep_top(spec);
   uint64_t state = 5;
   for (int64_t frame = 0; frame < 12; ++frame) {
