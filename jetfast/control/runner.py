@@ -219,6 +219,11 @@ class Runner:
         self._thread = threading.Thread(target=self._run, name=f"jetfast-coordinator-{plan.job}", daemon=True)
 
     @property
+    def has_ended(self) -> bool:
+        """Has the job ended, and are all links closed?"""
+        return self._ended.is_set()
+
+    @property
     def status(self) -> JobStatus:
         """Where the job stands. FAILED and COMPLETED are shown once all links are closed too."""
         status = self.coordinator.status

@@ -12,7 +12,6 @@ from typing import Any
 from jetfast.clusters.snapshot_settings import SnapshotWishes
 from jetfast.clusters.submission import Pipeline, Submission, accept_submission
 from jetfast.control.job import Job
-from jetfast.control.job_state import JobStatus
 from jetfast.control.member_agent import Deliver, MemberAgent
 from jetfast.control.messages import (
     NO_EXECUTION,
@@ -259,7 +258,7 @@ class SteppedJob:
 
     @property
     def ended(self) -> bool:
-        return self.runner.status in (JobStatus.COMPLETED, JobStatus.FAILED)
+        return self.runner.has_ended
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Go on until the job has ended, or `until` says so."""

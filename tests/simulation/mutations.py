@@ -1,0 +1,334 @@
+"""Protocols that are broken on purpose, one rule each: the simulator must catch every one.
+
+A mutation replaces one method of a shipped class while it is entered. What it breaks is its name.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from jetfast.control import snapshot_round
+from jetfast.control.snapshot_round import MemberSaved, RoundPhase, SnapshotRounds
+from jetfast.control.store_commands import StoreFailed
+from jetfast.core.batch import Batch
+from jetfast.core.items import Barrier
+from jetfast.core.processor import StateBatch
+from jetfast.engine.inbound_edge import Inbound
+from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
+from jetfast.engine.restored_state import RestoredState
+from jetfast.engine.snapshot_tasklet import SnapshotTasklet
+from jetfast.errors import OutcomeUnknown
+from jetfast.processors.accumulate_by_frame import AccumulateByFrame
+from jetfast.processors.keyed_window import KeyedWindow
+from jetfast.processors.sink import SinkWriterProcessor
+from jetfast.processors.source import SourceReader
+from jetfast.processors.transaction_ids import FreeIds, PooledIds
+from jetfast.processors.transactional_sink import TransactionalSinkProcessor
+
+Mutation = Callable[[], AbstractContextManager[Any]]
+
+
+def _replace(owner: type, method: str, make: Callable[[Any], Any]) -> Mutation:
+    """The mutation that puts `make(original)` in a method's place."""
+    return lambda: patch.object(owner, method, make(getattr(owner, method)))
+
+
+def _transition(phase: RoundPhase, event: type, make: Callable[[Any], Any]) -> Mutation:
+    """The mutation that puts `make(original)` in the place of a row of the table of snapshot rounds."""
+    table = snapshot_round._TRANSITIONS
+    return lambda: patch.dict(table, {(phase, event): make(table[phase, event])})
+
+
+# What is saved
+
+
+def _forget_an_id(original: Any) -> Any:
+    def save_snapshot(self: Any) -> Any:
+        return [
+            StateBatch(state.partition, state.kind, state.rows.slice(0, state.rows.num_rows - 1))
+            if state.kind == "transactions"
+            else state
+            for state in original(self)
+        ]
+
+    return save_snapshot
+
+
+def _save_no_windows(original: Any) -> Any:
+    def save_snapshot(self: Any) -> Iterator[Any]:
+        states = list(original(self))
+        yield from states[1:]
+
+    return save_snapshot
+
+
+def _save_the_position_before(original: Any) -> Any:
+    def save_snapshot(self: Any) -> Any:
+        last = getattr(self, "saved_before", None)
+        self.saved_before = original(self)
+        return last or self.saved_before
+
+    return save_snapshot
+
+
+def _keep_partials(original: Any) -> Any:
+    return lambda self: ()
+
+
+# Barriers
+
+
+def _align_one_queue_less(original: Any) -> Any:
+    def take_barrier(self: Any, queue: Any, barrier: Barrier) -> None:
+        original(self, queue, barrier)
+        missing = [
+            other
+            for other in self.queues
+            if self.aligner.aligning is not None and other.upstream in self.missing_barriers()
+        ]
+        if len(missing) == 1 and len(self.queues) > 1 and not self.events:
+            self.finish_alignment()
+
+    return take_barrier
+
+
+def _do_not_block(original: Any) -> Any:
+    def take_barrier(self: Any, queue: Any, barrier: Barrier) -> None:
+        readable = self.readable
+        original(self, queue, barrier)
+        self.readable = readable  # what follows the barrier is read as if it came before
+
+    return take_barrier
+
+
+def _freeze_behind_the_barrier(original: Any) -> Any:
+    def send_follow(self: Any) -> bool:
+        barrier = self.follow
+        if type(barrier) is not Barrier or self.inbound is None or self.done_sent or barrier.terminal:
+            return bool(original(self))
+        self.follow = None
+        self.inbound.release()
+        follower = self.inbound.poll()
+        if isinstance(follower, Batch):  # it belongs to the next snapshot
+            for item in self.processor.process(self.inbound.ordinal, follower):
+                self.outbox.send(item)
+        elif follower is not None:
+            self.inbound.events.appendleft(follower)
+        self.save()
+        return bool(self.outbox.broadcast(barrier))
+
+    return send_follow
+
+
+# The decision
+
+
+def _decide_before_all_have_saved(original: Any) -> Any:
+    def saved(self: Any, event: MemberSaved) -> Any:
+        if len(self.waiting_for) > 1:
+            self.waiting_for = {event.member}
+        return original(self, event)
+
+    return saved
+
+
+def _ignore_failures(original: Any) -> Any:
+    return lambda self, event: original(self, replace(event, errors=()))
+
+
+def _take_the_unknown_for_a_failure(original: Any) -> Any:
+    def not_decided(self: Any, event: Any) -> Any:
+        return self._not_written(event) if isinstance(event.error, OutcomeUnknown) else original(self, event)
+
+    return not_decided
+
+
+def _say_success_always(original: Any) -> Any:
+    return lambda self, success: original(self, True)
+
+
+def _write_the_record_unconditionally(original: Any) -> Any:
+    def replace_record(self: Any, record: Any, version: int) -> int:
+        present = self._records.get(record.job)
+        return int(original(self, record, 0 if present is None else present.version))
+
+    return replace_record
+
+
+# Phase 2
+
+
+def _acknowledge_without_commit(original: Any) -> Any:
+    def commit(self: Any, snapshot_id: int, success: bool) -> bool:
+        if success and self.transactions is not None:
+            self.decided, self.waiting = [transaction.text for transaction in self.waiting], []
+            self.saving = False
+            self._look_whether_it_takes_input()
+            return True
+        return bool(original(self, snapshot_id, success))
+
+    return commit
+
+
+def _commit_everything_pending(original: Any) -> Any:
+    def commit(self: Any, snapshot_id: int, success: bool) -> bool:
+        if self.transactions is not None and self.current is not None and success:
+            current = self.current
+            self.transactions.prepare(current.text)
+            self._commit(self.transactions, current.text, current.token)
+            self.current = None
+        return bool(original(self, snapshot_id, success))
+
+    return commit
+
+
+def _commit_what_failed(original: Any) -> Any:
+    return lambda self, snapshot_id, success: original(self, snapshot_id, True)
+
+
+def _end_a_sink_at_its_own_end(original: Any) -> Any:
+    def complete(self: Any) -> Any:
+        if self.transactions is not None and self.current is not None:
+            self.transactions.prepare(self.current.text)
+            self._commit(self.transactions, self.current.text, self.current.token)
+            self.current = None
+        return original(self)
+
+    return complete
+
+
+def _skip_prepare(original: Any) -> Any:
+    def prepare(self: Any, snapshot_id: int) -> bool:
+        for transaction in self.waiting:
+            transaction.prepared = True
+        return True
+
+    return prepare
+
+
+def _end_without_a_last_snapshot(original: Any) -> Any:
+    def take_end(self: Any) -> None:
+        original(self)
+        self.finished = True
+
+    return take_end
+
+
+# Restore
+
+
+def _restore_without_commits(original: Any) -> Any:
+    return lambda self, transactions, text, token: (
+        None if not self.waiting else original(self, transactions, text, token)
+    )
+
+
+def _roll_nothing_back(original: Any) -> Any:
+    return lambda self, transactions: []
+
+
+def _roll_back_what_others_must_commit(original: Any) -> Any:
+    def finish_restore(self: Any) -> None:
+        if self.transactions is not None:
+            for text in self.restored:
+                if not self._is_mine(self.owner.parse(text)):
+                    self.transactions.rollback(text)
+        original(self)
+
+    return finish_restore
+
+
+def _commit_only_ones_own_index(original: Any) -> Any:
+    return lambda self, transaction: transaction is not None and transaction.processor == self.context.index
+
+
+def _reuse_decided_ids(original: Any) -> Any:
+    def next_id(self: Any, undecided: Any, decided: Any) -> Any:
+        self.turn = 0
+        return original(self, undecided, ())
+
+    return next_id
+
+
+def _reuse_ids_of_earlier_executions(original: Any) -> Any:
+    return lambda self, owner, execution_id, processor: original(self, owner, 1, processor)
+
+
+def _restore_the_first_half(original: Any) -> Any:
+    def read(self: Any, context: Any) -> Mapping[int, Any]:
+        shares: Mapping[int, Any] = original(self, context)
+        for share in shares.values():
+            share.states = share.states[: max(1, len(share.states) // 2)]
+        return shares
+
+    return read
+
+
+def _do_not_restore_positions(original: Any) -> Any:
+    def restore_snapshot(self: Any, state: Any) -> None:
+        """Nothing."""
+
+    return restore_snapshot
+
+
+def _forget_at_once(original: Any) -> Any:
+    def commit_waiting(self: Any, transactions: Any) -> None:
+        original(self, transactions)
+        transactions.forget(self.decided)
+
+    return commit_waiting
+
+
+def _skip_flush(original: Any) -> Any:
+    def save_snapshot(self: Any) -> Any:
+        return ()
+
+    return save_snapshot
+
+
+STORE_FAILURES = {
+    "take an unknown decision for a failure": 0.1,
+    "write the record unconditionally": 0.0,
+}
+"""How often the store fails while these are looked for: they show only then, or only while it does not."""
+
+MUTATIONS: dict[str, Mutation] = {
+    "forget an id in the snapshot": _replace(TransactionalSinkProcessor, "save_snapshot", _forget_an_id),
+    "save one partition of windows less": _replace(KeyedWindow, "save_snapshot", _save_no_windows),
+    "save the positions of the snapshot before": _replace(SourceReader, "save_snapshot", _save_the_position_before),
+    "keep partial results at a barrier": _replace(AccumulateByFrame, "process_barrier", _keep_partials),
+    "align one queue less": _replace(Inbound, "take_barrier", _align_one_queue_less),
+    "read on behind a barrier": _replace(Inbound, "take_barrier", _do_not_block),
+    "freeze behind the barrier": _replace(SnapshotTasklet, "send_follow", _freeze_behind_the_barrier),
+    "decide before all have saved": _transition(RoundPhase.SAVING, MemberSaved, _decide_before_all_have_saved),
+    "decide though a member has failed": _transition(RoundPhase.SAVING, MemberSaved, _ignore_failures),
+    "take an unknown decision for a failure": _transition(
+        RoundPhase.DECIDING, StoreFailed, _take_the_unknown_for_a_failure
+    ),
+    "say success after a failure": _replace(SnapshotRounds, "_end", _say_success_always),
+    "write the record unconditionally": _replace(
+        MemorySnapshotStore, "replace_record", _write_the_record_unconditionally
+    ),
+    "acknowledge without a commit": _replace(TransactionalSinkProcessor, "commit", _acknowledge_without_commit),
+    "commit everything pending": _replace(TransactionalSinkProcessor, "commit", _commit_everything_pending),
+    "commit what a failed round has prepared": _replace(TransactionalSinkProcessor, "commit", _commit_what_failed),
+    "end a sink at its own D": _replace(TransactionalSinkProcessor, "complete", _end_a_sink_at_its_own_end),
+    "commit without having prepared": _replace(TransactionalSinkProcessor, "prepare", _skip_prepare),
+    "end without a last snapshot": _replace(SnapshotTasklet, "take_end", _end_without_a_last_snapshot),
+    "restore without commits": _replace(TransactionalSinkProcessor, "_commit", _restore_without_commits),
+    "roll nothing back": _replace(TransactionalSinkProcessor, "_unnamed", _roll_nothing_back),
+    "roll back what another processor must commit": _replace(
+        TransactionalSinkProcessor, "finish_restore", _roll_back_what_others_must_commit
+    ),
+    "settle transactions of the same index only": _replace(
+        TransactionalSinkProcessor, "_is_mine", _commit_only_ones_own_index
+    ),
+    "reuse an id of the decided snapshot": _replace(PooledIds, "next_id", _reuse_decided_ids),
+    "reuse ids of earlier executions": _replace(FreeIds, "__init__", _reuse_ids_of_earlier_executions),
+    "restore half of the state": _replace(RestoredState, "read", _restore_the_first_half),
+    "do not restore positions": _replace(SourceReader, "restore_snapshot", _do_not_restore_positions),
+    "forget commits that the snapshot names": _replace(TransactionalSinkProcessor, "_commit_waiting", _forget_at_once),
+    "save at least once without a flush": _replace(SinkWriterProcessor, "save_snapshot", _skip_flush),
+}

@@ -1,0 +1,70 @@
+"""Whole jobs under faults, a seed each: nothing lost, nothing doubled, none stuck; broken protocols are caught."""
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from jetfast.core.crash_points import CRASH_POINTS
+from tests.simulation.__main__ import summarize
+from tests.simulation.mutations import MUTATIONS, STORE_FAILURES
+from tests.simulation.simulated_run import KINDS, simulate
+
+pytestmark = pytest.mark.simulation
+SEEDS = 2_000
+SEEDS_PER_TEST = 100
+SEEDS_PER_MUTATION = 600
+STORE_FAULTS = ("store refuses", "decision unknown")
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
+def test_no_row_is_lost_or_doubled_whatever_fails(first: int) -> None:
+    result = summarize((simulate(seed), 0.0) for seed in range(first, first + SEEDS_PER_TEST))
+    assert result["problems"] == []
+    assert (result["lost"], result["duplicated"], result["stuck"]) == (0, 0, 0)
+
+
+@pytest.mark.timeout(600)
+def test_every_kind_of_fault_strikes_in_one_seed_of_a_hundred() -> None:
+    result = summarize((simulate(seed), 0.0) for seed in range(10_000, 10_600))
+    shares = result["share_of_seeds"]
+    assert isinstance(shares, dict)
+    assert {
+        kind: share for kind in (*KINDS, *CRASH_POINTS, *STORE_FAULTS) if (share := shares.get(kind, 0)) < 0.01
+    } == {}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_protocol_is_caught(name: str) -> None:
+    with MUTATIONS[name]():
+        assert any(not simulate(seed, STORE_FAILURES.get(name)).good for seed in range(SEEDS_PER_MUTATION))
+
+
+def test_one_seed_is_one_run_to_the_byte_in_any_process() -> None:
+    seeds = range(12)
+    program = "import logging; from tests.simulation.simulated_run import simulate; logging.disable(50)
+"
+    program += f"for seed in {seeds}: print(simulate(seed).digest)"
+    digests = [simulate(seed).digest for seed in seeds]
+    assert [simulate(seed).digest for seed in seeds] == digests
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.split() == digests
