@@ -468,5 +468,5 @@ def test_a_target_that_holds_files_is_an_error_at_submission(tmp_path: Path) -> 
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "old.parquet").write_bytes(b"old")
     with pytest.raises(JobDefinitionError, match=r"the directory holds other files, such as 'old.parquet'"):
-        pipeline.plan()
+        jf.LocalCluster().submit(pipeline, progress=False)
     assert "graph for 1 member of 1 worker" in pipeline.explain()
