@@ -54,9 +54,10 @@ def test_a_broken_protocol_is_caught(name: str) -> None:
 
 def test_one_seed_is_one_run_to_the_byte_in_any_process() -> None:
     seeds = range(12)
-    program = "import logging; from tests.simulation.simulated_run import simulate; logging.disable(50)
-"
-    program += f"for seed in {seeds}: print(simulate(seed).digest)"
+    program = (
+        "import logging; from tests.simulation.simulated_run import simulate; logging.disable(50)\n"
+        f"for seed in {seeds}: print(simulate(seed).digest)"
+    )
     digests = [simulate(seed).digest for seed in seeds]
     assert [simulate(seed).digest for seed in seeds] == digests
     for hash_seed in ("1", "2"):
