@@ -411,61 +411,56 @@ class SlotFrames : public KeyedResults {
     }
   }
 
-  // One field of entries, which may lie anywhere in their frames: a snapshot takes them partition by partition.
-  void gather_states(const std::vector<std::pair<const Frame*, uint32_t>>& entries, size_t field, uint8_t* target) const {
-    const int32_t width = partial_fields_[field].width;
-    if (fields_[field].kind == FieldKind::sum_double) {
-      gather(entries, field, sizeof(double), [&](const Frame& frame, uint32_t entry, size_t row) {
-        FloatSum sum;
-        if (frame.states[field]) sum.sum = sum_of(frame, field, entry);
-        std::memcpy(target + row * sizeof(sum), &sum, sizeof(sum));
-      });
-    } else if (width == 8) {
-      gather(entries, field, 8, [&](const Frame& frame, uint32_t entry, size_t row) {
-        const uint64_t none = 0;
-        const uint8_t* state = frame.state(field);
-        std::memcpy(target + row * 8, state ? state + size_t{entry} * 8 : reinterpret_cast<const uint8_t*>(&none), 8);
-      });
-    } else {
-      gather(entries, field, width, [&](const Frame& frame, uint32_t entry, size_t row) {
-        uint8_t* place = target + row * static_cast<size_t>(width);
-        if (frame.states[field])
-          std::memcpy(place, frame.state(field) + int64_t{entry} * width, static_cast<size_t>(width));
-        else
-          std::memset(place, 0, static_cast<size_t>(width));
-      });
-    }
-  }
-
-  template <class Copy>
-  static void gather(const std::vector<std::pair<const Frame*, uint32_t>>& entries, size_t field, int64_t state_bytes,
-                     Copy copy) {
-    for (size_t row = 0; row < entries.size(); ++row) {
-      if (row + kPrefetchRows < entries.size()) {
-        const auto& [frame, entry] = entries[row + kPrefetchRows];
-        if (const uint8_t* state = frame->state(field)) prefetch_line(state + entry * state_bytes);
-      }
-      copy(*entries[row].first, entries[row].second, row);
-    }
-  }
-
-  // Entries of several frames as columns: keys, frame, then one column per field.
-  Rows partials_of(const std::vector<std::pair<const Frame*, uint32_t>>& entries) const {
-    const auto count = static_cast<int64_t>(entries.size());
-    std::vector<uint32_t> slots(entries.size());
-    for (size_t i = 0; i < entries.size(); ++i) slots[i] = entries[i].first->slot_of(entries[i].second);
-    if (places) places->places = slots;
+  // The entries of frames as columns: keys, frame, then one column per field. `rows`: where each goes, in the order of
+  // each_entry. So frames are read from end to end, and there are as many places to write at as there are partitions.
+  Rows partials_of(const std::vector<const Frame*>& frames, const uint32_t* rows, int64_t count) const {
+    const Block slot_memory = arena_.allocate(count * 4);
+    auto* slots = reinterpret_cast<uint32_t*>(slot_memory.get());
+    scatter(frames, rows, [slots](const Frame&, uint32_t, uint32_t slot, uint32_t row) { slots[row] = slot; });
+    if (places) places->places.assign(slots, slots + count);
     Rows result;
     result.row_count = count;
-    result.columns = keys_.keys_of(slots.data(), count, arena_);
+    result.columns = keys_.keys_of(slots, count, arena_);
     result.columns.push_back(allocate_fixed(arena_, fixed_type(Kind::int64, 8), count));
     auto* ends = result.columns.back().mutable_values<int64_t>();
-    for (size_t i = 0; i < entries.size(); ++i) ends[i] = entries[i].first->end;
+    scatter(frames, rows, [ends](const Frame& frame, uint32_t, uint32_t, uint32_t row) { ends[row] = frame.end; });
     for (size_t field = 0; field < fields_.size(); ++field) {
       result.columns.push_back(allocate_fixed(arena_, partial_type(partial_fields_[field]), count));
-      gather_states(entries, field, result.columns.back().mutable_values<uint8_t>());
+      scatter_states(frames, rows, field, result.columns.back().mutable_values<uint8_t>());
     }
     return result;
+  }
+
+  void scatter_states(const std::vector<const Frame*>& frames, const uint32_t* rows, size_t field, uint8_t* target) const {
+    const auto width = static_cast<size_t>(partial_fields_[field].width);
+    if (fields_[field].kind == FieldKind::sum_double) {
+      scatter(frames, rows, [&](const Frame& frame, uint32_t entry, uint32_t, uint32_t row) {
+        FloatSum sum;
+        if (frame.states[field]) sum.sum = sum_of(frame, field, entry);
+        std::memcpy(target + size_t{row} * sizeof(sum), &sum, sizeof(sum));
+      });
+    } else if (width == 8) {
+      scatter(frames, rows, [&](const Frame& frame, uint32_t entry, uint32_t, uint32_t row) {
+        const uint64_t none = 0;
+        const uint8_t* state = frame.state(field);
+        std::memcpy(target + size_t{row} * 8, state ? state + size_t{entry} * 8 : reinterpret_cast<const uint8_t*>(&none), 8);
+      });
+    } else {
+      scatter(frames, rows, [&](const Frame& frame, uint32_t entry, uint32_t, uint32_t row) {
+        uint8_t* place = target + size_t{row} * width;
+        if (frame.states[field])
+          std::memcpy(place, frame.state(field) + size_t{entry} * width, width);
+        else
+          std::memset(place, 0, width);
+      });
+    }
+  }
+
+  // Calls write(frame, entry, slot, row) for each entry.
+  template <class Write>
+  static void scatter(const std::vector<const Frame*>& frames, const uint32_t* rows, Write&& write) {
+    for (const Frame* frame : frames)
+      each_entry(*frame, [&](uint32_t entry, uint32_t slot) { write(*frame, entry, slot, *rows++); });
   }
 
   // ---- keys

@@ -138,12 +138,14 @@ class WindowTable : public SlotFrames {
     for (const Frame* frame : chosen)
       each_entry(*frame, [&](uint32_t, uint32_t slot) { ++offsets[partition_of_slot_[slot] + 1]; });
     for (int32_t partition = 0; partition < partition_count_; ++partition) offsets[partition + 1] += offsets[partition];
-    std::vector<int64_t> next(offsets.begin(), offsets.end() - 1);
-    std::vector<std::pair<const Frame*, uint32_t>> entries(static_cast<size_t>(count));
-    for (const Frame* frame : chosen)
-      each_entry(*frame, [&](uint32_t entry, uint32_t slot) { entries[next[partition_of_slot_[slot]]++] = {frame, entry}; });
+    std::vector<uint32_t> next(offsets.begin(), offsets.end() - 1);
     if (count == 0) return Rows();
-    return partials_of(entries);
+    const Block memory = arena_.allocate(count * 4);
+    auto* rows = reinterpret_cast<uint32_t*>(memory.get());
+    uint32_t* row = rows;
+    for (const Frame* frame : chosen)
+      each_entry(*frame, [&](uint32_t, uint32_t slot) { *row++ = next[partition_of_slot_[slot]]++; });
+    return partials_of(chosen, rows, count);
   }
 
   void restore_bound(int32_t partition, int64_t bound) override {

@@ -7,6 +7,7 @@ import pyarrow as pa
 from jetfast.core.processor import StateBatch
 from jetfast.engine.snapshot_store import StateEntry
 from jetfast.errors import SnapshotDamaged
+from jetfast.kernels.columns import pooled_memory
 
 
 def encode_state(processor: int, states: Iterable[StateBatch]) -> list[StateEntry]:
@@ -25,9 +26,10 @@ def encode_batches(kind: str, batches: list[StateBatch]) -> tuple[tuple[int, ...
             raise ValueError(f"state {kind!r} has batches of two schemas: {schema} and {state.rows.schema}")
     measured = pa.MockOutputStream()
     write_stream(measured, schema, batches)
-    stream = pa.allocate_buffer(measured.size())
-    write_stream(pa.FixedSizeBufferWriter(stream), schema, batches)
-    return tuple(state.partition for state in batches), memoryview(stream).cast("B")
+    # A fresh page costs many times what is written to it, and there are as many at each snapshot.
+    stream = pooled_memory(measured.size())
+    write_stream(pa.FixedSizeBufferWriter(pa.py_buffer(stream)), schema, batches)
+    return tuple(state.partition for state in batches), stream.toreadonly()
 
 
 def write_stream(sink: pa.NativeFile, schema: pa.Schema, batches: list[StateBatch]) -> None:

@@ -89,6 +89,27 @@ def arena_statistics():
     }
 
 
+cdef class _PooledMemory:
+    cdef Block block
+    cdef int64_t size
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.block.get(), self.size, 0, flags)
+
+
+def pooled_memory(int64_t size):
+    """Return memory of the pool as a writable memoryview, shape (size,), of bytes that are whatever was there.
+
+    It goes back when the last view of it is gone, on any thread. ValueError for a negative size.
+    """
+    if size < 0:
+        raise ValueError(f"size must not be negative, got {size}")
+    cdef _PooledMemory memory = _PooledMemory.__new__(_PooledMemory)
+    memory.block = _arena.allocate(size)
+    memory.size = size
+    return memoryview(memory)
+
+
 def release_pooled():
     """Give the memory that waits in the pool back to the system."""
     with nogil:

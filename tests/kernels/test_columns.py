@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetfast.kernels.columns import Batch, arena_statistics, batches_from_arrow, concatenate, release_pooled
+from jetfast.kernels.columns import Batch, arena_statistics, batches_from_arrow, concatenate, pooled_memory, release_pooled
 from tests.kernels.arrow_strategies import COLUMN_TYPES, arrays, columns_of
 
 FAST = settings(max_examples=60, deadline=None)
@@ -228,6 +228,22 @@ def test_memory_is_recycled() -> None:
     assert after["bytes_in_use"] == before["bytes_in_use"]
     release_pooled()
     assert arena_statistics()["bytes_pooled"] == 0
+
+
+def test_pooled_memory_is_recycled_when_its_last_view_is_gone() -> None:
+    release_pooled()
+    memory = pooled_memory(5000)
+    memory[:] = bytes(range(250)) * 20
+    part = memory[4900:].toreadonly()
+    before = arena_statistics()["bytes_in_use"]
+    del memory
+    assert bytes(part) == bytes(range(150, 250))
+    assert arena_statistics()["bytes_in_use"] == before
+    del part
+    assert arena_statistics()["bytes_in_use"] == before - 8192
+    assert len(pooled_memory(0)) == 0
+    with pytest.raises(ValueError, match="-1"):
+        pooled_memory(-1)
 
 
 def test_exported_memory_outlives_the_batch() -> None:
