@@ -20,7 +20,7 @@ from jetfast.connectors.memory import EMPTY, MemoryReader, MemorySource
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position, Rows
-from jetfast.testing import Faults, StoredRows, TransactionalMemory
+from jetfast.testing import AcknowledgingQueue, Faults, StoredRows, TransactionalMemory
 
 SECOND_US = 1_000_000
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("t", pa.timestamp("us"))])
@@ -119,6 +119,27 @@ def make_scenario(random: Random, now_us: Callable[[], int]) -> Scenario:
 
 def _add_source(scenario: Scenario, random: Random, now_us: Callable[[], int], number: int, first_id: int) -> int:
     """Add a source with what follows it; return its number of rows."""
+    if random.random() < 0.2:
+        stage, rows = _queue(scenario, random, number, first_id)
+        timed = False
+    else:
+        stage, rows = _partitions(scenario, random, number, first_id)
+        timed = scenario.guarantee is Guarantee.EXACTLY_ONCE
+    row_count = len(rows)
+    if random.random() < 0.35:
+        stage, rows = _filtered(stage, rows, random)
+    for index in range(1 if random.random() < 0.7 else 2):
+        name = f"{number}-{index}"
+        if timed and random.random() < 0.6:
+            _add_windows(scenario, random, now_us, stage, rows, name)
+        else:
+            expected = Counter((row[0], row[1]) for row in rows)
+            _add_sink(scenario, random, now_us, stage.select("id", "k"), expected, ("id", "k"), ("id",), name)
+    return row_count
+
+
+def _partitions(scenario: Scenario, random: Random, number: int, first_id: int) -> tuple[Stage, list[RawRow]]:
+    """A replayable source whose partitions are in time order."""
     partitions: dict[str, list[Any]] = {}
     rows: list[RawRow] = []
     keys = random.randint(1, 5)
@@ -136,22 +157,26 @@ def _add_source(scenario: Scenario, random: Random, now_us: Callable[[], int], n
             rows += batch
             script.append(_record_batch(batch))
         partitions[f"{number}-{partition}"] = script
-    stage = scenario.pipeline.read(
-        slow(jf.memory(partitions=partitions, schema=SCHEMA)), name=f"source {number}"
-    ).with_event_time("t", jf.watermarks.fixed_lag("0s"))
-    steps = random.random()
-    if steps < 0.35:
-        stage, rows = _filtered(stage, rows, random)
-    for index in range(1 if random.random() < 0.7 else 2):
-        windowed = random.random() < 0.6
-        if windowed and scenario.guarantee is Guarantee.EXACTLY_ONCE:
-            _add_windows(scenario, random, now_us, stage, rows, f"{number}-{index}")
-        else:
-            expected = Counter((row[0], row[1]) for row in rows)
-            _add_sink(
-                scenario, random, now_us, stage.select("id", "k"), expected, ("id", "k"), ("id",), f"{number}-{index}"
-            )
-    return len(rows) + 1000
+    source = slow(jf.memory(partitions=partitions, schema=SCHEMA))
+    stage = scenario.pipeline.read(source, name=f"source {number}")
+    return stage.with_event_time("t", jf.watermarks.fixed_lag("0s")), rows
+
+
+def _queue(scenario: Scenario, random: Random, number: int, first_id: int) -> tuple[Stage, list[RawRow]]:
+    """An acknowledging source: messages come in any order, and again."""
+    rates = {call: random.choice([0.0, 0.0, 0.03]) for call in ("read", "acknowledge", "redeliver", "lose")}
+    faults = Faults(Random(random.getrandbits(32)), rates)
+    scenario.faults.append(faults)
+    queue = AcknowledgingQueue(
+        pa.schema([("id", pa.int64()), ("k", pa.int64())]),
+        confirms=random.random() < 0.5,
+        batch_rows=random.randint(1, 4),
+        name=f"queue {number}",
+        faults=faults,
+    )
+    rows = [(first_id + row, random.randrange(5), 0) for row in range(random.randint(1, 60))]
+    queue.publish({"id": row[0], "k": row[1]} for row in rows)
+    return scenario.pipeline.read(queue.source(), name=f"source {number}"), rows
 
 
 def _filtered(stage: Stage, rows: list[RawRow], random: Random) -> tuple[Stage, list[RawRow]]:
