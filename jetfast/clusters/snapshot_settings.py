@@ -1,6 +1,5 @@
 """Decides at submission which guarantee a job gets, where its snapshots go, and says so in the log."""
 
-import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -119,7 +118,7 @@ def choose_snapshots(
 
 
 def _look_for_record(job: str, dag: Dag, store: SnapshotStore) -> bool:
-    """Refuse a job that is completed, and say where one goes on; False for one that is new.
+    """Refuse a job that is completed or whose snapshot is gone, and say where one goes on; False for one that is new.
 
     The coordinator looks again when it begins.
     """
@@ -133,9 +132,14 @@ def _look_for_record(job: str, dag: Dag, store: SnapshotStore) -> bool:
         where = "the beginning"
     else:
         where = f"snapshot {record.snapshot}"
-        with contextlib.suppress(SnapshotDamaged):  # members say what is missing when they restore
+        try:
             saved = store.read_validation(job, record.snapshot).vertices
-            if dropped := ", ".join(map(repr, sorted(saved.keys() - dag.vertices.keys()))):
-                logger.warning("job %s: its snapshot holds state of steps that it has no more: %s", job, dropped)
+        except SnapshotDamaged as error:  # what else is missing members say when they restore
+            raise SnapshotDamaged(
+                f"job {job!r} cannot go on from its last snapshot: {error}; bring the file back, or submit the job "
+                "with fresh=True to run it from the beginning"
+            ) from error
+        if dropped := ", ".join(map(repr, sorted(saved.keys() - dag.vertices.keys()))):
+            logger.warning("job %s: its snapshot holds state of steps that it has no more: %s", job, dropped)
     logger.info("job %s: %s knows a job of this name; it goes on from %s", job, store.name, where)
     return True

@@ -422,9 +422,10 @@ def _unsettled(outcome: Exception | None, why: Exception | None) -> Exception:
     if outcome is None:  # the job is completed but for its last commits
         return why or JobCancelledError("the job was cancelled while it committed its last transactions")
     reason = f"within {SETTLE_TIMEOUT_S:.0f} s" if why is None else f"because of {type(why).__name__}: {why}"
+    mended = "" if why is None else ", once that is mended,"
     outcome.add_note(
         f"Transactions that its last snapshot names could not be committed, or others not be rolled back, {reason}; "
-        "submitting the job again does both"
+        f"submitting the job again{mended} does both"
     )
     return outcome
 

@@ -102,9 +102,12 @@ class BlobSnapshotStore:
             data = self.blobs.get(names[-1])
             if data is not None:
                 try:
-                    return VersionedRecord(decode_execution_file(data), _version(names[-1]))
+                    record = decode_execution_file(data)
                 except SnapshotDamaged as error:
                     raise SnapshotDamaged(f"{self.name}: {names[-1]}: {error}") from error
+                if record.job != job:
+                    raise SnapshotDamaged(f"{self.name}: {names[-1]} is that of job {record.job!r}, not of {job!r}")
+                return VersionedRecord(record, _version(names[-1]))
         return None
 
     def replace_record(self, record: ExecutionRecord, version: int) -> int:
@@ -160,9 +163,12 @@ class BlobSnapshotStore:
         if data is None:
             raise SnapshotDamaged(f"{self.name}: {name} is missing: snapshot {area} of job {job!r} is not whole")
         try:
-            return decode_validation_file(data)
+            record = decode_validation_file(data)
         except SnapshotDamaged as error:
             raise SnapshotDamaged(f"{self.name}: {name}: {error}") from error
+        if record.area != area:
+            raise SnapshotDamaged(f"{self.name}: {name} is that of snapshot {record.area}, which was copied here")
+        return record
 
     def list_areas(self, job: str) -> list[SnapshotArea]:
         folder = f"{escaped(job)}/areas"

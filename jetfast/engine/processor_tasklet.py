@@ -19,7 +19,7 @@ from jetfast.core.items import ACTIVE, DONE, IDLE, ControlItem, Emit, Watermark
 from jetfast.core.processor import Processor, ProcessorContext, SourceProcessor
 from jetfast.engine.inbound_edge import EdgeDone, Inbound
 from jetfast.engine.outbound_edge import Outbox
-from jetfast.errors import JobFailedError, ProtocolError, RestartableError
+from jetfast.errors import DataLostError, JobFailedError, ProtocolError, RestartableError, SnapshotDamaged
 from jetfast.types import MIN_TIME
 
 STEPS_PER_CALL = 8
@@ -141,8 +141,10 @@ class ProcessorTasklet:
         context = self.context
         origin = None if self.batch is None else self.batch.origin
         where = "" if origin is None else f", rows from number {origin[1]} on of source partition {origin[0]!r}"
-        what = str(error) if isinstance(error, JobFailedError) else f"{type(error).__name__}: {error}"
-        return JobFailedError(
+        kinds = (DataLostError, JobFailedError, SnapshotDamaged)
+        kind = next((kind for kind in kinds if isinstance(error, kind)), None)
+        what = f"{type(error).__name__}: {error}" if kind is None else str(error)
+        return (kind or JobFailedError)(
             f"step {context.vertex!r} failed{' ' + when if when else ''} on member {context.member}, "
             f"processor {context.index} of {context.parallelism}{where}: {what}"
         )

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.core.processor import BROADCAST, ProcessorContext, StateBatch
-from jetfast.engine.snapshot_store import SnapshotArea, SnapshotStore, StateEntry
+from jetfast.engine.snapshot_store import SnapshotArea, SnapshotStore, StateEntry, read_whole
 from jetfast.engine.state_encoding import decode_state
 from jetfast.errors import JobDefinitionError
 
@@ -64,15 +64,13 @@ class RestoredState:
     ) -> None:
         self.store = store
         self.job = job
-        self.area = area
         self.owners = owners
-        record = store.read_validation(job, area)
+        self.record = record = store.read_validation(job, area)
         if record.partition_count != partition_count:
             raise JobDefinitionError(
                 f"snapshot {area} of job {job!r} has {record.partition_count} key partitions, the cluster "
                 f"{partition_count}: start the cluster with as many as the snapshot has"
             )
-        self.parallelism = record.parallelism
         self.shares: dict[str, dict[int, RestoredShare]] = {}
         self.locks = {vertex: threading.Lock() for vertex in owners}
 
@@ -85,13 +83,17 @@ class RestoredState:
             return shares.pop(context.index)
 
     def read(self, context: ProcessorContext) -> dict[int, RestoredShare]:
-        """Read all entries of a vertex; return the shares of its processors on this member."""
+        """Read all entries of a vertex; return the shares of its processors on this member.
+
+        Raises SnapshotDamaged before anything is given to a processor if they are not those that were saved: a sink
+        that lacks the names of its transactions would roll them back.
+        """
         vertex = context.vertex
         owners = self.owners[vertex]
         first = context.index - context.local_index
         shares = {index: RestoredShare() for index in range(first, first + context.local_parallelism)}
         finished: set[int] = set()
-        for entry in self.store.read_files(self.job, self.area, vertex):
+        for entry in read_whole(self.store, self.job, self.record, vertex):
             if entry.kind == ENGINE_KIND:
                 if take_engine_state(entry, shares.get(0)):
                     finished.add(entry.processor)
@@ -104,7 +106,7 @@ class RestoredState:
                         share.states.append(state)
                 elif (owner := shares.get(int(owners[state.partition]))) is not None:
                     owner.states.append(state)
-        saved_parallelism = self.parallelism.get(vertex, 0)
+        saved_parallelism = self.record.parallelism.get(vertex, 0)
         for index, share in shares.items():
             if saved_parallelism == context.parallelism:
                 share.finished = index in finished

@@ -205,12 +205,24 @@ def decode_validation_record(data: bytes) -> ValidationRecord:
 def check_totals(store: SnapshotStore, job: str, area: SnapshotArea) -> ValidationRecord:
     """Read an area in full and compare it with its record. SnapshotDamaged says what is missing."""
     record = store.read_validation(job, area)
-    for vertex, expected in record.vertices.items():
-        found = totals_of(vertex, store.read_files(job, area, vertex))
-        if found != expected:
-            raise SnapshotDamaged(
-                f"snapshot {area} of job {job!r} in {store.name}: step {vertex!r} has {found.entries} entries of "
-                f"{found.nbytes} bytes (checksum {found.checksum:012x}), but {expected.entries} entries of "
-                f"{expected.nbytes} bytes (checksum {expected.checksum:012x}) were saved"
-            )
+    for vertex in record.vertices:
+        for _ in read_whole(store, job, record, vertex):
+            pass
     return record
+
+
+def read_whole(store: SnapshotStore, job: str, record: ValidationRecord, vertex: str) -> Iterator[StateEntry]:
+    """Yield the entries of a vertex. What was read counts when the last one has been: SnapshotDamaged comes behind it,
+    saying what is missing, if they are not those that `record` says.
+    """
+    expected = record.vertices.get(vertex, NO_STATE)
+    found = NO_STATE
+    for entry in store.read_files(job, record.area, vertex):
+        found += totals_of(vertex, (entry,))
+        yield entry
+    if found != expected:
+        raise SnapshotDamaged(
+            f"snapshot {record.area} of job {job!r} in {store.name}: step {vertex!r} has {found.entries} entries of "
+            f"{found.nbytes} bytes (checksum {found.checksum:012x}), but {expected.entries} entries of "
+            f"{expected.nbytes} bytes (checksum {expected.checksum:012x}) were saved"
+        )

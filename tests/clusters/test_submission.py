@@ -149,7 +149,7 @@ def test_targets_are_looked_at_unless_the_job_goes_on() -> None:
     store = MemorySnapshotStore()
     with pytest.raises(JobDefinitionError, match="holds files already"):
         accept(Writing(), snapshots=SnapshotWishes(store=store))
-    store.replace_record(ExecutionRecord("flights", "id", 3, SnapshotArea(3, 8)), 0)
+    store.replace_record(ExecutionRecord("flights", "id", 3), 0)
     accept(Writing(), snapshots=SnapshotWishes(store=store))  # what it wrote before it was stopped is there
     for anew in (SnapshotWishes(store=store, fresh=True), SnapshotWishes(guarantee=Guarantee.NONE, store=store)):
         with pytest.raises(JobDefinitionError, match="holds files already"):
