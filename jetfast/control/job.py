@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jetfast.control.job_state import TERMINAL, JobStatus
 from jetfast.control.metrics import MemberReport, merge_metrics
-from jetfast.control.progress import describe_end, make_progress
+from jetfast.control.progress import describe_end, describe_last_snapshot, make_progress
 from jetfast.control.runner import Runner
 from jetfast.control.watermark_explanation import WatermarkExplanation, explain_watermark
 from jetfast.core.dag import Dag
@@ -228,6 +228,8 @@ class Job:
         }
         if self.guarantee is not Guarantee.NONE:
             rows["snapshots"] = f"{metrics['snapshots_taken']:,} taken, {metrics['snapshots_failed']:,} failed"
+            if last := describe_last_snapshot(metrics):
+                rows["last snapshot"] = last
             rows["restarts"] = f"{metrics['restarts']:,}"
         if self.error is not None:
             rows["error"] = str(self.error)

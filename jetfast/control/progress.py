@@ -113,12 +113,26 @@ def show_log_lines() -> None:
 
 
 def describe_progress(metrics: Mapping[str, Any]) -> str:
-    """Return rows, rows/s and watermark as one short text."""
+    """Return rows, rows/s, watermark and the last snapshot as one short text."""
     total = metrics.get("total_rows")
     of_total = f" of {total:,}" if total else ""
     text = f"{metrics['rows_read']:,}{of_total} rows  {metrics['rows_per_second']:,.0f} rows/s"
     watermark = format_time(metrics.get("watermark_us"))
-    return f"{text}  watermark {watermark}" if watermark else text
+    snapshot = describe_last_snapshot(metrics)
+    return text + (f"  watermark {watermark}" if watermark else "") + (f"  {snapshot}" if snapshot else "")
+
+
+def describe_last_snapshot(metrics: Mapping[str, Any]) -> str:
+    """Return size, time and pause of the last snapshot, or that it failed; "" if there is none."""
+    last = metrics.get("snapshots")
+    if not last:
+        return ""
+    figures = last[-1]
+    name = f"snapshot {figures['snapshot_id']}"
+    if figures["errors"]:
+        return f"{name} failed after {figures['seconds']:.2f} s"
+    size = shorten_count(figures["bytes"])
+    return f"{name}: {size}B in {figures['seconds']:.2f} s, pause {figures['pause_us'] / 1000:.1f} ms"
 
 
 def describe_briefly(status: str, metrics: Mapping[str, Any]) -> str:

@@ -133,6 +133,7 @@ def test_each_row_is_written_once_though_members_die(members: int, seed: int) ->
     assert job.runner.error is None
     assert job.job.guarantee is EXACTLY_ONCE
     assert job.job.metrics["restarts"] >= 1
+    assert "<td>last snapshot</td><td>snapshot " in job.job._repr_html_()
     check_rows(outside)
 
 

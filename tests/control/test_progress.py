@@ -13,6 +13,7 @@ from jetfast.control.progress import (
     NoProgress,
     TerminalBar,
     describe_briefly,
+    describe_last_snapshot,
     describe_progress,
     format_time,
     make_progress,
@@ -37,6 +38,15 @@ def test_progress_tells_rows_rate_and_watermark() -> None:
     text = describe_progress(metrics(rows_read=1500, rows_per_second=1500.4, watermark_us=0))
     assert text == "1,500 rows  1,500 rows/s  watermark 1970-01-01 00:00:00"
     assert "watermark" not in describe_progress(metrics())
+
+
+def test_progress_tells_size_time_and_pause_of_the_last_snapshot_or_that_it_failed() -> None:
+    taken = {"snapshot_id": 7, "bytes": 48_200_000, "seconds": 0.123, "pause_us": 4321, "errors": []}
+    assert describe_last_snapshot(metrics(snapshots=[])) == ""
+    text = describe_progress(metrics(snapshots=[{**taken, "snapshot_id": 6}, taken]))
+    assert text == "0 rows  0 rows/s  snapshot 7: 48.2MB in 0.12 s, pause 4.3 ms"
+    failed = {**taken, "errors": ["member 0: the disk is full"]}
+    assert describe_last_snapshot(metrics(snapshots=[failed])) == "snapshot 7 failed after 0.12 s"
 
 
 @pytest.mark.parametrize("time_us", [None, MIN_TIME, MAX_TIME])
