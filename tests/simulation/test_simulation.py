@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from jetfast.core.crash_points import CRASH_POINTS
-from tests.simulation.__main__ import summarize
+from tests.simulation.campaign import summarize
 from tests.simulation.mutations import MUTATIONS, STORE_FAILURES
 from tests.simulation.simulated_run import KINDS, simulate
 
