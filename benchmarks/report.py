@@ -20,7 +20,7 @@ class Goal(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the report. `value` is the peer's seconds over ours: higher is better.
+    """One line of the report. `value` is the peer's seconds over ours, higher is better; or as `unit` and `better` say.
 
     `goal` is null for what is measured beside the goals. Without a gate it counts as passed.
     """
@@ -102,7 +102,8 @@ def print_table(entries: list[Entry]) -> None:
             (found.wall_s, found.peer_wall_s) if found.goal == 9 else (found.cpu_s, found.peer_cpu_s)
         )
         table.add_row(
-            str(found.goal or ""), found.name, found.case, found.peer, f"{found.value:.2f}",
+            str(found.goal or ""), found.name, found.case, found.peer, 
+            f"{found.value:.2f}" if found.unit == "ratio" else f"{found.value:.2f} {found.unit}",
             f"{found.gate:g}" if found.gate is not None else "",
             f"{found.stretch:g}" if found.stretch is not None else "",
             f"{seconds:.4f} s", f"{peer_seconds:.4f} s", f"{seconds / found.rows * 1e9:.2f}", verdict(found),

@@ -1,6 +1,6 @@
 """The goals by number: each measures, checks every answer and yields report entries.
 
-Goals 10 and 11 (snapshots, latency) are not here yet.
+Goal 11 (latency) is not here yet.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from benchmarks.goals.options import Options
 from benchmarks.goals.partitioning import goal_1
 from benchmarks.goals.pipelines import goal_8, goal_9
 from benchmarks.goals.sessions import sessions
+from benchmarks.goals.snapshots import goal_10
 from benchmarks.goals.windows import goal_2, goal_3, goal_4, goal_6, goal_7
 from benchmarks.report import Entry
 
@@ -32,5 +33,9 @@ GOALS: dict[int, Callable[[Options], Iterator[Entry]]] = {
     7: goal_7,
     8: goal_8,
     9: goal_9,
+    10: goal_10,
 }
-PEERS = ("numpy", "pyarrow", "polars", "polars-batch", "duckdb", "int64", "count", "kernels", "one-core", "two-threads")
+PEERS = (
+    "numpy", "pyarrow", "polars", "polars-batch", "duckdb",
+    "int64", "count", "kernels", "one-core", "two-threads", "no-snapshots",
+)  # fmt: skip

@@ -18,6 +18,9 @@ class Options:
     repeats, expansion_repeats : turns that count
     partition_passes : over 2 M rows
     warm_up : one window length of rows that does not count; tests leave it out
+    snapshot_rows, snapshot_rows_many_keys : of a turn of goal 10: a few seconds, so that it has a few snapshots
+    snapshot_pairs : turns with snapshots, and as many without
+    snapshots_min : that each of these turns must have, besides that of the end
     peer : only this one; None: all
     """
 
@@ -30,6 +33,10 @@ class Options:
     expansion_repeats: int = 3
     partition_passes: int = 12
     warm_up: bool = True
+    snapshot_rows: int = 96 << 22
+    snapshot_rows_many_keys: int = 48 << 22
+    snapshot_pairs: int = 15
+    snapshots_min: int = 1
     peer: str | None = None
 
     def chosen(self, peers: Mapping[str, T]) -> dict[str, T]:
@@ -37,4 +44,6 @@ class Options:
         return {name: peer for name, peer in peers.items() if self.peer in (None, name)}
 
 
-QUICK = Options(rows=4_000_000, many_keys_zipf=False, repeats=3, expansion_repeats=2, partition_passes=4)
+QUICK = Options(
+    rows=4_000_000, many_keys_zipf=False, repeats=3, expansion_repeats=2, partition_passes=4, snapshot_pairs=3
+)

@@ -26,7 +26,7 @@ def right_results(table: pa.Table, reference: WindowReference) -> bool:
     ends = table["window_end"].cast(pa.int64()).to_numpy()
     starts = table["window_start"].cast(pa.int64()).to_numpy()
     aggregates = {kind: table[kind].to_numpy() for kind in ("count", "mean")}
-    spans_right = bool((ends - starts == SIZE_US).all())
+    spans_right = bool((ends - starts == reference.size_us).all())
     return spans_right and same_windows(reference, MAX_TIME, table["key"].to_numpy(), ends, aggregates)
 
 

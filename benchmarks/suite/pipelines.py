@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 import jetfast as jf
-from jetfast.connectors.memory import MemorySource
 from jetfast.core.batch import Batch
+from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
+from jetfast.core.source import Source
+from jetfast.core.windows import AnyWindow
 
 
 class CountingSink:
@@ -15,6 +17,7 @@ class CountingSink:
 
     name = "counting"
     cooperative = True
+    sink_delivery = Delivery.IDEMPOTENT  # nothing is left of a row, however often it comes
     parallelism_one = False
     target = None
 
@@ -30,6 +33,9 @@ class CountingSink:
     def write(self, batch: Batch) -> None:
         """The batch is recycled when this returns."""
 
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
     def finish(self) -> None:
         """Nothing to make visible."""
 
@@ -37,14 +43,19 @@ class CountingSink:
         """Nothing to undo."""
 
 
-def sliding_pipeline(rows: Sequence[pa.RecordBatch] | MemorySource, sink: object, lag: str = "50ms") -> jf.Pipeline:
+def sliding_pipeline(
+    rows: Sequence[pa.RecordBatch] | Source,
+    sink: object,
+    lag: str = "50ms",
+    window: AnyWindow = jf.sliding("10s", "100ms"),  # noqa: B008
+) -> jf.Pipeline:
     """Rows in memory -> count and mean by key over 10 s, every 100 ms -> sink."""
     pipeline = jf.Pipeline("sliding")
-    events = pipeline.read(rows if isinstance(rows, MemorySource) else jf.memory(list(rows)), name="events")
+    events = pipeline.read(jf.memory(list(rows)) if isinstance(rows, Sequence) else rows, name="events")
     windows = (
         events.with_event_time("time", jf.watermarks.fixed_lag(lag))
         .group_by("key")
-        .window(jf.sliding("10s", "100ms"))
+        .window(window)
         .agg(count=jf.count(), mean=jf.mean("value"), name="windows")
     )
     windows.write(sink)

@@ -36,6 +36,7 @@ from benchmarks.peers import polars
 tiny = Options(
     rows=180_000, expansion_rows=2_000, expansion_rows_many_keys=1_000, many_keys=20_000, repeats=1,
     expansion_repeats=1, partition_passes=1, warm_up=False,
+    snapshot_rows=1 << 18, snapshot_rows_many_keys=1 << 18, snapshot_pairs=2, snapshots_min=0,
 )
 sys.exit(compare.main(sys.argv[1:], tiny))
 """
@@ -64,14 +65,14 @@ def test_every_goal_is_measured_in_the_shape_that_others_read():
         assert list(entry) == list(FIELDS)
         for name, types in FIELDS.items():
             assert isinstance(entry[name], types), (name, entry)
-        assert entry["unit"] == "ratio"
-        assert entry["better"] == "higher"
+        assert (entry["unit"], entry["better"]) in {("ratio", "higher"), ("ms", "lower")}
         assert entry["answers_equal"]
         assert entry["passed"]
         assert min(entry[name] for name in ("value", "wall_s", "peer_wall_s", "rows")) > 0
         assert (entry["gate"] is None) == (entry["stretch"] is None)
+        assert entry["unit"] == "ratio" or entry["gate"] is None
         assert entry["goal"] is not None or entry["gate"] is None
-    assert {entry["goal"] for entry in entries} == {None, *range(1, 10)}
+    assert {entry["goal"] for entry in entries} == {None, *range(1, 11)}
     assert len({(entry["name"], entry["case"]) for entry in entries}) == len(entries)
     zipf = {entry["goal"] for entry in entries if "zipf" in entry["name"]}
     assert zipf >= set(range(2, 8))
@@ -96,6 +97,9 @@ def test_every_goal_is_measured_in_the_shape_that_others_read():
         (7, "sliding-10k-max-vs-count"),
         (8, "pipeline-vs-kernels"),
         (9, "two-cores-vs-one"),
+        (10, "snapshots-10k-vs-none"),
+        (10, "snapshots-20k-vs-none"),
+        (10, "snapshots-20k-pause"),
     }
     assert {"cpu", "cpus", "python", "versions"} <= set(found["machine"])
 

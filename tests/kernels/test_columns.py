@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetfast.kernels.columns import Batch, arena_statistics, batches_from_arrow, concatenate, pooled_memory, release_pooled
+from jetfast.kernels.columns import (
+    Batch,
+    arena_statistics,
+    batches_from_arrow,
+    concatenate,
+    pooled_memory,
+    release_pooled,
+)
 from tests.kernels.arrow_strategies import COLUMN_TYPES, arrays, columns_of
 
 FAST = settings(max_examples=60, deadline=None)
