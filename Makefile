@@ -16,7 +16,7 @@ KERNEL_SOURCES := setup.py pyproject.toml $(shell find jetfast csrc -name '*.pyx
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup lint test sanitize bench bench-micro compare demo clean
+.PHONY: help setup lint test simulate sanitize bench bench-micro compare demo clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -31,6 +31,9 @@ lint: setup  ## ruff check, ruff format, mypy --strict
 
 test: setup  ## all tests, Spark included
 	$(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
+
+simulate: setup  ## whole jobs under faults, one seed a run: make simulate SEEDS=10000 FIRST=0
+	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),2000) --first $(or $(FIRST),0) --processes 2 --json
 
 sanitize: setup  ## C++ tests and kernels under sanitizers, a minute of fuzzing (clang; apt-get where it is missing)
 	.ci/sanitize $(BIN)/python

@@ -6,6 +6,7 @@ way may be delayed and overtaken; and faults strike where the seed says:
 
     kill member         it ends in the middle of anything, without a word
     lose member         it lives on, but nobody hears of it: a zombie, which must not be able to do harm
+    cut network         a member cannot reach its peers, though it hears the coordinator
     kill coordinator    with its members, or they live on as zombies; another one goes on, perhaps with other members
     two coordinators    another one starts while the first, which knows nothing of it, and its members go on
     stall               a member or a store does nothing for a while
@@ -36,7 +37,16 @@ FAULTY_STEPS = 6_000
 STEP_US_MAX = 500
 IDLE_US_MAX = 60_000
 COMPLETED = "is completed, says its snapshot store"
-KINDS = ("kill member", "lose member", "kill coordinator", "leave members", "two coordinators", "stall", "hang store")
+KINDS = (
+    "kill member",
+    "lose member",
+    "cut network",
+    "kill coordinator",
+    "leave members",
+    "two coordinators",
+    "stall",
+    "hang store",
+)
 
 
 class SimulatedCrash(BaseException):
@@ -254,7 +264,7 @@ class SimulatedRun:
     def _do(self, kind: str) -> None:
         job = self.job
         members = sorted(job.members)
-        if kind in ("kill member", "lose member", "stall"):
+        if kind in ("kill member", "lose member", "cut network", "stall"):
             if not members:
                 return
             index = self.random.choice(members)
@@ -262,6 +272,8 @@ class SimulatedRun:
                 job.kill(index)
             elif kind == "lose member":
                 self.zombies.append(job.lose(index))
+            elif kind == "cut network":
+                job.cut(index)
             else:
                 self.stalled[job.members[index]] = self.step + self.random.randrange(2000)
             self.note(kind)

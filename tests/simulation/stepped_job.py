@@ -243,6 +243,10 @@ class SteppedJob:
         self.runner.lost(index, MemberLostError(f"member {index} does not answer"))
         return member
 
+    def cut(self, index: int) -> None:
+        """Let a member lose its connections to its peers, though it hears the coordinator."""
+        self._network.close(index)
+
     def step(self) -> bool:
         """Let somebody do something; False: nobody had anything to do."""
         self.clock.advance_us(self.random.randrange(STEP_US_MAX))
