@@ -1,6 +1,7 @@
 """PostgreSQL: a table that grows as a source, a table as an exactly-once or idempotent sink."""
 
 import logging
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,7 +15,8 @@ from jetfast.connectors.postgres_writer import PostgresAppender, PostgresTable, 
 from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position
-from jetfast.errors import JobDefinitionError, TransportError
+from jetfast.core.transaction import TransactionId, TransactionOwner, prepared_outlives_connection
+from jetfast.errors import JobDefinitionError, JobFailedError, TransportError
 from jetfast.types import BATCH_ROWS_MAX, Duration, positive_duration_us
 
 logger = logging.getLogger("jetfast")
@@ -23,7 +25,6 @@ _HOW_TO_PREPARE = (
     "as superuser say ALTER SYSTEM SET max_prepared_transactions = 100 (at least two for each writer), and restart the "
     "server"
 )
-_PROBE = "jetfast.probe"
 _MISSING = "PostgreSQL needs psycopg: pip install 'jetfast[postgres]'"
 
 
@@ -289,22 +290,20 @@ class Postgres:
 
     def _check_prepare(self) -> None:
         """What one connection has prepared, another must be able to commit."""
-        import os
-
-        import psycopg
-
-        transaction = f"{_PROBE}.{os.getpid()}.{id(self)}"
+        context = ProcessorContext(vertex="probe", job=f"probe {uuid.uuid4().hex}", execution_id=1)
+        table = PostgresTable(self.connect, self.name, self.found.table, self.found.namespace, [])
+        transaction = TransactionOwner.of(context).text(TransactionId(1, 0, 0))
         try:
-            with self.connect() as first:
-                first.execute("begin")
-                first.execute(f"prepare transaction '{transaction}'")
-            with self.connect() as second:
-                second.execute(f"commit prepared '{transaction}'")
-        except psycopg.Error as error:
+            works = prepared_outlives_connection(
+                lambda: PostgresTransactions(table.twin(), False, context), transaction
+            )
+        except JobFailedError as error:
+            raise JobDefinitionError(f"{error}; grant that, or write to a schema of your own") from error
+        if not works:
             raise JobDefinitionError(
-                f"{self.name}: what one connection has prepared cannot be committed by another: {error}; some poolers "
-                'and managed servers do not allow it. Say transactions="staged"'
-            ) from error
+                f"{self.name}: what one connection has prepared cannot be committed by another; some poolers and "
+                'managed servers do not allow it. Say transactions="staged"'
+            )
 
     def _is_unique(self, connection: Any, names: Sequence[str]) -> bool:
         """Is there a unique index, valid and whole, on exactly these columns?"""

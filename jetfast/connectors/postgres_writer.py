@@ -238,6 +238,11 @@ class PostgresTransactions(TransactionalWriter):
                 ).fetchall()
         return [transaction for (transaction,) in found]
 
+    def list_committed(self, prefix: str) -> Sequence[str]:
+        with self.table.errors_named("list commits"):
+            found = self.table.execute("select transaction from {commits} where starts_with(transaction, %s)", prefix)
+            return [transaction for (transaction,) in found.fetchall()]
+
     def forget(self, transactions: Sequence[str]) -> None:
         with self.table.errors_named("forget transactions"):
             self.table.execute("delete from {commits} where transaction = any(%s)", list(transactions))

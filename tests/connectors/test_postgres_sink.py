@@ -1,6 +1,6 @@
 """Writing to PostgreSQL: prepared and staged transactions across lost connections, upserts, plain rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +12,9 @@ from jetfast.connectors.postgres_writer import PostgresTransactions
 from jetfast.core.batch import Batch
 from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
-from jetfast.core.transaction import TransactionalSink, TransactionId, TransactionOwner
+from jetfast.core.transaction import TransactionId, TransactionOwner
 from jetfast.errors import DataLostError, JobDefinitionError, JobFailedError, TransportError
+from jetfast.testing import verify_sink
 from tests.connectors.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.services
@@ -66,10 +67,8 @@ def prepared(writer: PostgresTransactions, sequence: int, *numbers: int) -> byte
     return token
 
 
-def test_it_is_a_transactional_sink(server: PostgresServer) -> None:
-    sink = jf.postgres(server.conninfo, "target")
-    assert isinstance(sink, TransactionalSink)
-    assert sink.sink_delivery is Delivery.TRANSACTIONAL
+def test_it_is_transactional_or_idempotent(server: PostgresServer) -> None:
+    assert jf.postgres(server.conninfo, "target").sink_delivery is Delivery.TRANSACTIONAL
     assert jf.postgres(server.conninfo, "target", upsert_by="id").sink_delivery is Delivery.IDEMPOTENT
 
 
@@ -234,8 +233,49 @@ def test_a_server_that_prepares_nothing_is_told_how_to(
     assert "ALTER SYSTEM SET max_prepared_transactions" in told
 
 
-def test_the_server_is_seen_to_commit_by_one_connection_what_another_prepared(postgres_server: PostgresServer) -> None:
-    jf.postgres(postgres_server.conninfo, "pg_class").check_target()
+def test_the_server_is_seen_to_commit_by_one_connection_what_another_prepared(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres_server.conninfo, autocommit=True) as connection:
+        connection.execute("create table seen (n bigint)")
+        sink = jf.postgres(postgres_server.conninfo, "seen")
+        sink.check_target()
+        assert connection.execute("select count(*) from jetfast_commits").fetchone() == (0,)
+        monkeypatch.setattr(PostgresTransactions, "prepare", lambda self, transaction: True)  # as a pooler may do
+        with pytest.raises(JobDefinitionError, match="cannot be committed by another"):
+            sink.check_target()
+        connection.execute("drop table seen, jetfast_commits")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_row_is_seen_once_whatever_crashes_and_when(server: PostgresServer, database: Any, seed: int) -> None:
+    database.execute("create table numbers (n bigint)")
+
+    def numbers(found: Sequence[int]) -> pa.RecordBatch:
+        return pa.record_batch({"n": pa.array(found, pa.int64())})
+
+    def visible() -> list[int]:
+        return [number for (number,) in database.execute("select n from numbers").fetchall()]
+
+    verify_sink(jf.postgres(server.conninfo, "numbers"), visible, seed=seed, rows=numbers)
+    assert database.execute("select count(*) from pg_prepared_xacts").fetchone() == (0,)
+
+
+def test_a_role_that_may_not_make_tables_is_told_at_submission(postgres_server: PostgresServer) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres_server.conninfo, autocommit=True) as connection:
+        connection.execute("create table plain (n bigint); create role clerk login; grant insert on plain to clerk")
+        connection.execute("revoke create on schema public from public; grant usage on schema public to clerk")
+    sink = jf.postgres(postgres_server.conninfo.replace("user=postgres", "user=clerk"), "plain")
+    try:
+        with pytest.raises(JobDefinitionError, match="permission denied for schema public"):
+            sink.check_target()
+    finally:
+        with psycopg.connect(postgres_server.conninfo, autocommit=True) as connection:
+            connection.execute("drop owned by clerk; drop role clerk; drop table plain")
 
 
 def write_all(sink: Postgres, schema: pa.Schema, *batches: pa.RecordBatch) -> None:
