@@ -3,6 +3,7 @@
 import os
 import posixpath
 import struct
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -48,7 +49,7 @@ PARTITIONS_WITH_EVENT_TIME_MAX = 64
 CHECKED_FILES_MAX = 1000
 """Files whose columns are compared before the job runs; further ones when they are opened."""
 
-_POSITION = struct.Struct("<qqqqq")  # file of the partition, place in the file
+_POSITION = struct.Struct("<qqqqqI")  # file of the partition, place in the file, CRC-32 of names up to this file's
 _READ_ERRORS = (OSError, ValueError, EOFError, KeyError, pa.ArrowException)
 
 
@@ -163,7 +164,7 @@ def _checked_format(name: str | None) -> str | None:
 class Files:
     """See `files`. A source and a sink; the files are looked for when it is first used as a source.
 
-    Position: index of the file in its partition, and the place in it.
+    Position: index of the file in its partition, the place in it, and a checksum of the names up to this file's.
     """
 
     cooperative = False
@@ -450,9 +451,23 @@ class FilesReader:
         self.names = names
         self.file: FileReader | None = None
         self.row = 0
-        index, *place = _POSITION.unpack(position) if position is not None else (0, *START)
-        self.index: int = index
+        self.index = 0
+        self.place = START
+        self.names_checksum = _names_checksum(names[:1])
+        if position is not None:
+            self._go_to(position)
+
+    def _go_to(self, position: Position) -> None:
+        """Go on at a saved position, if the files up to it are those that were there."""
+        self.index, *place, self.names_checksum = _POSITION.unpack(position)
         self.place = (place[0], place[1], place[2], place[3])
+        names = self.names[: self.index + 1]
+        if len(names) <= self.index or _names_checksum(names) != self.names_checksum:
+            raise JobFailedError(
+                f"{self.what}: the snapshot counts on the first {self.index + 1} files of a partition, and they are not "
+                f"the same any more: it begins with {', '.join(map(repr, names[:3]))} now. New files need names that "
+                "come later; none may be renamed or removed before the job is completed"
+            )
 
     def read(self) -> Rows | None:
         while self.index < len(self.names):
@@ -468,6 +483,7 @@ class FilesReader:
             if rows is None:
                 self.file.close()
                 self.file, self.index, self.place, self.row = None, self.index + 1, START, 0
+                self.names_checksum = _names_checksum(self.names[self.index : self.index + 1], self.names_checksum)
                 continue
             self.place = rows.place
             self.row = rows.first_row + rows.batch.num_rows
@@ -480,7 +496,7 @@ class FilesReader:
                 rejected = Batch.from_arrow(pa.record_batch(columns, schema=REJECTED_SCHEMA))
             return Rows(
                 Batch.from_arrow(pa.RecordBatch.from_arrays(rows.batch.columns, schema=self.schema)),
-                _POSITION.pack(self.index, *self.place),
+                _POSITION.pack(self.index, *self.place, self.names_checksum),
                 rows.first_row,
                 rejected,
                 origin=name,
@@ -514,6 +530,13 @@ class FilesReader:
         if self.file is not None:
             self.file.close()
             self.file = None
+
+
+def _names_checksum(names: Iterable[str], before: int = 0) -> int:
+    """Return the CRC-32 of names in their order, going on from that of the names before them."""
+    for name in names:
+        before = zlib.crc32(name.encode(errors="surrogateescape") + b"\0", before)
+    return before
 
 
 class FilesWriter:

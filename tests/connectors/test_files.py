@@ -19,7 +19,7 @@ import jetfast as jf
 from jetfast.connectors import text_records
 from jetfast.connectors.files import Files, files
 from jetfast.core.watermark_policies import FixedLag
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, JobFailedError
 from jetfast.processors.sink import WriteSink
 from jetfast.processors.source import ReadSource
 from jetfast.testing import OnPort, verify_processor
@@ -240,6 +240,27 @@ def test_lists_of_files_must_name_each_file_once(years: Path) -> None:
         files(years, partitions=r"week-\d+").partitions()
     with pytest.raises(JobDefinitionError, match="no regular expression"):
         files(years, partitions="(").partitions()
+
+
+def test_a_position_in_a_group_is_refused_if_files_up_to_it_are_not_those_that_were_there(tmp_path: Path) -> None:
+    for month in ("02", "03", "05"):
+        write_file(tmp_path / f"2024-{month}.csv", SMALL)
+
+    def grouped() -> Any:
+        return files(tmp_path, partitions=r"\d{4}", batch_rows=6)
+
+    answer = read_partition(grouped(), "2024")
+    first, second, third, *_ = answer.positions
+    write_file(tmp_path / "2024-04.csv", SMALL)
+    assert len(read_partition(grouped(), "2024", third).rows) == len(SMALL) * 4 - answer.counts[2][0], "it comes later"
+    write_file(tmp_path / "2024-01.csv", SMALL)
+    for position in (first, second, third):
+        with pytest.raises(JobFailedError, match=r"are not the same any more: it begins with .*2024-01.csv'"):
+            read_partition(grouped(), "2024", position)
+    for month in ("01", "02"):
+        (tmp_path / f"2024-{month}.csv").unlink()
+    with pytest.raises(JobFailedError, match="are not the same any more"):
+        read_partition(grouped(), "2024", third)
 
 
 def test_more_than_64_files_with_event_time_need_groups(tmp_path: Path) -> None:
