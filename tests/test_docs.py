@@ -1,5 +1,6 @@
 """Every Python block of README.md and docs/*.md runs, in its order, in a directory with the demo's data."""
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import polars as pl
 import pytest
 
 from docs.examples.flights import data
+from tests.connectors.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -23,9 +25,33 @@ def needs_spark(page: Path) -> bool:
     return any("pyspark" in code for _, code in blocks_of(page))
 
 
+def needs_postgres(page: Path) -> bool:
+    return any("psycopg" in code for _, code in blocks_of(page))
+
+
 def parameters() -> list[object]:
-    pages = [page for page in PAGES if blocks_of(page)]
-    return [pytest.param(page, id=page.name, marks=[pytest.mark.spark] if needs_spark(page) else []) for page in pages]
+    parameters: list[object] = []
+    for page in PAGES:
+        if blocks_of(page):
+            marks = [pytest.mark.spark] * needs_spark(page) + [pytest.mark.services] * needs_postgres(page)
+            parameters.append(pytest.param(page, id=page.name, marks=marks))
+    return parameters
+
+
+@pytest.fixture
+def servers(page, monkeypatch):
+    """What a page connects to, told by the environment."""
+    with contextlib.ExitStack() as running:
+        if needs_postgres(page):
+            server = running.enter_context(PostgresServer())
+            for name, value in {
+                "HOST": "127.0.0.1",
+                "PORT": server.port,
+                "USER": "postgres",
+                "DATABASE": "postgres",
+            }.items():
+                monkeypatch.setenv(f"PG{name}", str(value))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +60,7 @@ def flights() -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("page", parameters())
-def test_the_code_of_a_page_runs(page, flights, tmp_path, monkeypatch):
+def test_the_code_of_a_page_runs(page, flights, servers, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data.write_streams(flights, tmp_path / "flights")
     names: dict[str, object] = {"__name__": f"docs_{page.stem}"}

@@ -44,8 +44,8 @@ def postgres(
 
     Parameters
     ----------
-    conninfo : as libpq takes it: "postgresql://user@host/database" or "host=... dbname=..."; a password is better left
-        to a password file or PGPASSWORD on the members
+    conninfo : as libpq takes it: "postgresql://user@host/database" or "host=... dbname=..."; "": what its environment
+        (PGHOST, ...) says on each member. A password is better left to a password file or PGPASSWORD
     table : its name, with the schema if that is not on the search path, written as in SQL
     key : to read: the column by which the table grows. Rows are read once, in its order; it must be unique, not null,
         and given out in ascending order within the INSERT (serial, identity)
@@ -62,9 +62,10 @@ def postgres(
 
     Raises JobDefinitionError, when it is used, if the server cannot be reached or the table does not do.
     """
-    for name, value in (("conninfo", conninfo), ("table", table)):
-        if not isinstance(value, str) or not value:
-            raise TypeError(f"postgres: {name} must be text that is not empty, got {value!r}")
+    if not isinstance(conninfo, str):
+        raise TypeError(f"postgres: conninfo must be text, got {conninfo!r}")
+    if not isinstance(table, str) or not table:
+        raise TypeError(f"postgres: table must be text that is not empty, got {table!r}")
     if transactions not in (None, "prepared", "staged"):
         raise JobDefinitionError(f'postgres: transactions must be "prepared", "staged" or None, got {transactions!r}')
     if not 1 <= batch_rows <= BATCH_ROWS_MAX:
