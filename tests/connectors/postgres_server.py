@@ -57,6 +57,15 @@ class PostgresServer:
     def stop(self, mode: str = "fast") -> None:
         self.run("pg_ctl", "--wait", "--silent", "--pgdata", self.data, "--mode", mode, "stop")
 
+    def clear(self) -> None:
+        """Roll back what is prepared and drop all tables, over a new connection: a test may have restarted it."""
+        import psycopg
+
+        with psycopg.connect(self.conninfo, autocommit=True) as connection:
+            for (transaction,) in connection.execute("select gid from pg_prepared_xacts").fetchall():
+                connection.execute(f"rollback prepared '{transaction}'")
+            connection.execute("drop schema public cascade; create schema public")
+
     def run(self, program: str, *arguments: str) -> None:
         command = [_program(program), *arguments]
         if os.getuid() == 0:

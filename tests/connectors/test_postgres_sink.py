@@ -22,13 +22,6 @@ SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.string())])
 OWNER = TransactionOwner("job", "id", "write")
 
 
-@pytest.fixture(params=["prepared", "staged"])
-def server(request: pytest.FixtureRequest) -> PostgresServer:
-    name = "postgres_server" if request.param == "prepared" else "unprepared_server"
-    found: PostgresServer = request.getfixturevalue(name)
-    return found
-
-
 @pytest.fixture
 def database(server: PostgresServer) -> Iterator[Any]:
     import psycopg
@@ -36,10 +29,7 @@ def database(server: PostgresServer) -> Iterator[Any]:
     with psycopg.connect(server.conninfo, autocommit=True) as connection:
         connection.execute("create table target (id bigint, x text, made serial not null)")
         yield connection
-    with psycopg.connect(server.conninfo, autocommit=True) as connection:  # a test may have restarted the server
-        for (transaction,) in connection.execute("select gid from pg_prepared_xacts").fetchall():
-            connection.execute(f"rollback prepared '{transaction}'")
-        connection.execute("drop schema public cascade; create schema public")
+    server.clear()
 
 
 def rows(*numbers: int) -> Batch:
