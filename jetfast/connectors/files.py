@@ -464,7 +464,7 @@ class FilesReader:
         names = self.names[: self.index + 1]
         if len(names) <= self.index or _names_checksum(names) != self.names_checksum:
             raise JobFailedError(
-                f"{self.what}: the snapshot counts on the first {self.index + 1} files of a partition, and they are not "
+                f"{self.what}: the snapshot counts on the first {self.index + 1} files of a partition, which are not "
                 f"the same any more: it begins with {', '.join(map(repr, names[:3]))} now. New files need names that "
                 "come later; none may be renamed or removed before the job is completed"
             )
