@@ -1,4 +1,4 @@
-"""Shared by all tests: hypothesis without deadlines, and Spark sessions for tests marked `spark`."""
+"""Shared by all tests: how many examples a property tries, and Spark sessions for tests marked `spark`."""
 
 import os
 import shutil
@@ -8,11 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 # No deadline: a machine with two busy cores is slow now and then, and tests assert no times.
 settings.register_profile("jetfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("jetfast")
+
+FEW_EXAMPLES = 5
+"""A property that asks for no more than these always gets them."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let properties try a fourth of their examples where simulations are left out: others on each run, all in
+    `make test`."""
+    if "not simulation" not in config.option.markexpr:
+        return
+    properties = {item.function for item in items if isinstance(item, pytest.Function)}
+    for function in filter(is_hypothesis_test, properties):
+        wanted = function._hypothesis_internal_use_settings
+        fewer = max(wanted.max_examples // 4, min(wanted.max_examples, FEW_EXAMPLES))
+        function._hypothesis_internal_use_settings = settings(wanted, max_examples=fewer)
 
 # Spark's Python workers are this interpreter; the system's python3 would lack pyarrow.
 os.environ["PYSPARK_PYTHON"] = sys.executable
