@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,10 +47,15 @@ def layer_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports_of(path: Path) -> set[str]:
     """Names of the jetfast modules that a file imports, at any depth, `TYPE_CHECKING` blocks included."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -99,7 +105,7 @@ def test_the_first_line_of_a_module_says_what_it_is(path):
     text = path.read_text().strip()
     if path.name == "__init__.py" and not text:
         return
-    docstring = ast.get_docstring(ast.parse(text))
+    docstring = ast.get_docstring(tree_of(path))
     assert docstring, f"{name_of(path)} begins with no docstring"
     assert text.startswith('"""'), f"{name_of(path)}: the docstring is the first line"
 
