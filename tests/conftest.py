@@ -29,6 +29,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         fewer = max(wanted.max_examples // 4, min(wanted.max_examples, FEW_EXAMPLES))
         function._hypothesis_internal_use_settings = settings(wanted, max_examples=fewer)
 
+
 # Spark's Python workers are this interpreter; the system's python3 would lack pyarrow.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -25,7 +25,6 @@ from docs.examples.flights.check import (
     check_windows,
 )
 from docs.examples.flights.data import read_airline_names, read_flights, write_streams
-from docs.examples.flights.picture import draw
 from docs.examples.flights.pipeline import delays_pipeline
 from docs.examples.flights.report import Run, show
 
@@ -146,6 +145,8 @@ def main() -> int:
                 complete = result
             console.print(f"{kind}, lag {lag}: {finished.windows:,} windows, equal to the reference")
     assert complete is not None
+    from docs.examples.flights.picture import draw  # matplotlib takes a second: after what was asked for
+
     picture = output / "delays.svg"
     draw(complete.windows, picture)
     show(complete.windows, read_airline_names(), done, console)
