@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jetfast.connectors.memory import memory
     from jetfast.connectors.postgres import postgres
     from jetfast.control.job import Job
-    from jetfast.control.job_state import JobStatus
+    from jetfast.control.job_status import JobStatus
     from jetfast.core.aggregate_functions import (
         aggregate,
         approx_count_distinct,
@@ -75,7 +75,7 @@ _MODULE_OF = {
     "Expression": "jetfast.api.expressions",
     "Guarantee": "jetfast.core.guarantee",
     "Job": "jetfast.control.job",
-    "JobStatus": "jetfast.control.job_state",
+    "JobStatus": "jetfast.control.job_status",
     "LocalCluster": "jetfast.clusters.local",
     "Pipeline": "jetfast.api.pipeline",
     "Stage": "jetfast.api.stage",

@@ -7,6 +7,7 @@
     ├── JobFailedError          the user: a row or a function of the user failed while running
     │   └── DataLostError       the operator: an outside system lost what a snapshot counts on
     ├── JobCancelledError       the user asked for it
+    ├── OperationRefused        the user: a job where this one stands cannot do what was asked
     ├── RestartableError        nobody: a member or a connection was lost; restart from the last snapshot
     │   ├── MemberLostError
     │   ├── TransportError
@@ -48,6 +49,10 @@ class DataLostError(JobFailedError):
 
 class JobCancelledError(JetfastError):
     """The job was cancelled; what it had written under NONE stays where it is."""
+
+
+class OperationRefused(JetfastError):
+    """What was asked of a job cannot be done where the job stands, or the job ended before it was done."""
 
 
 class RestartableError(JetfastError):

@@ -61,6 +61,7 @@ class LocalCluster:
         snapshot_interval: Duration = DEFAULT_SNAPSHOT_INTERVAL,
         max_restarts: int | None = None,
         fresh: bool = False,
+        suspend_on_failure: bool = False,
         memory_limit: str = DEFAULT_MEMORY_LIMIT,
         progress: bool | None = None,
         two_stage: bool | None = None,
@@ -81,6 +82,8 @@ class LocalCluster:
         max_restarts : how often the job is started again after a member or a connection was lost; default: for ever.
             With guarantee NONE it is not
         fresh : begin anew, whatever the snapshot store knows of a job of this name
+        suspend_on_failure : suspend the job, instead of failing it, when a row or a function of the user has failed, or
+            `max_restarts` are used up
         memory_limit : bytes of rows that may wait in the queues of each member, such as "512MB", and as much again
             under way between members; each queue may take one batch more. State of windows is not in it
         progress : shown by `job.wait()`: a bar on a terminal, else log lines; False: nothing
@@ -98,7 +101,9 @@ class LocalCluster:
             progress=progress,
             two_stage=two_stage,
             max_watermark_retention=max_watermark_retention,
-            snapshots=SnapshotWishes(guarantee, store, snapshot_interval, max_restarts, fresh),
+            snapshots=SnapshotWishes(
+                guarantee, store, snapshot_interval, max_restarts, fresh, suspend_on_failure=suspend_on_failure
+            ),
             default_store=lambda: self._memory_store,
         )
         runner = Runner(submission.settings())

@@ -25,6 +25,7 @@ class SnapshotWishes:
     interval: Duration = DEFAULT_SNAPSHOT_INTERVAL
     max_restarts: int | None = None
     fresh: bool = False
+    suspend_on_failure: bool = False
 
     def check(self) -> None:
         """Raise TypeError, JobDefinitionError or DurationError for what cannot be meant."""
@@ -38,8 +39,9 @@ class SnapshotWishes:
                 raise TypeError(f"max_restarts must be a whole number, or None (for ever), got {self.max_restarts!r}")
             if self.max_restarts < 0:
                 raise JobDefinitionError(f"max_restarts must be at least 0, got {self.max_restarts}")
-        if not isinstance(self.fresh, bool):
-            raise TypeError(f"fresh must be True or False, got {self.fresh!r}")
+        for what, value in (("fresh", self.fresh), ("suspend_on_failure", self.suspend_on_failure)):
+            if not isinstance(value, bool):
+                raise TypeError(f"{what} must be True or False, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class SnapshotSettings:
     interval_s: float
     max_restarts: int | None
     fresh: bool
+    suspend_on_failure: bool
     weakened_by: tuple[str, ...]
     """Why the guarantee is weaker than the one that was wanted, a sentence for each step."""
     goes_on: bool
@@ -112,6 +115,7 @@ def choose_snapshots(
         positive_duration_us(wishes.interval, "snapshot_interval") / 1e6,
         wishes.max_restarts,
         wishes.fresh,
+        wishes.suspend_on_failure,
         tuple(weakened_by),
         goes_on,
     )

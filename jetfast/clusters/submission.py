@@ -75,6 +75,7 @@ class Submission:
             snapshot_interval_s=snapshots.interval_s,
             max_restarts=snapshots.max_restarts,
             fresh=snapshots.fresh,
+            suspend_on_failure=snapshots.suspend_on_failure,
             weakened_by=snapshots.weakened_by,
         )
 

@@ -25,6 +25,7 @@ from jetfast.control.execution_state import (
     StopExecution,
 )
 from jetfast.control.job_state import (
+    AnswerRequest,
     AwaitDelay,
     AwaitSettleTime,
     BeginExecution,
@@ -35,9 +36,11 @@ from jetfast.control.job_state import (
     JobEvent,
     JobPhase,
     JobState,
-    JobStatus,
     JobTerms,
+    OperationAsked,
+    ReportSuspension,
 )
+from jetfast.control.job_status import JobStatus, Operation, refusal
 from jetfast.control.snapshot_round import (
     Begin,
     FailExecution,
@@ -47,6 +50,7 @@ from jetfast.control.snapshot_round import (
     RoundPhase,
     SnapshotRounds,
     Stop,
+    TerminalAsked,
 )
 from jetfast.control.store_commands import (
     ReadRecord,
@@ -75,7 +79,17 @@ class SummonMember:
 
 
 Event = ExecutionEvent | RoundEvent | JobEvent | StoreAnswered
-Command = ExecutionCommand | RoundCommand | SummonMember | StoreCommand | AwaitDelay | AwaitSettleTime | EndJob
+Command = (
+    ExecutionCommand
+    | RoundCommand
+    | SummonMember
+    | StoreCommand
+    | AwaitDelay
+    | AwaitSettleTime
+    | AnswerRequest
+    | ReportSuspension
+    | EndJob
+)
 
 
 @dataclass(frozen=True)
@@ -123,6 +137,10 @@ class Coordinator:
         job = self.job
         if job.phase is JobPhase.OVER:
             return JobStatus.COMPLETED if job.error is None else JobStatus.FAILED
+        if job.phase is JobPhase.SUSPENDED:
+            return JobStatus.SUSPENDED
+        if job.settling and job.asked is Operation.SUSPEND:
+            return JobStatus.NOT_RUNNING
         if job.settling or job.phase is JobPhase.CLOSING:
             return JobStatus.COMPLETING
         if job.phase is not JobPhase.EXECUTING:
@@ -148,8 +166,17 @@ class Coordinator:
             self._execution(event, commands)
         elif isinstance(event, RoundEvent):
             self._rounds(event, commands)
+        elif isinstance(event, OperationAsked):
+            self._operate(event, commands)
         else:
             self._job(event, commands)
+
+    def _operate(self, event: OperationAsked, commands: list[Command]) -> None:
+        refused = refusal(self.job.terms.job, event.operation, self.status, self.job.asked)
+        if refused is None:
+            self._job(event, commands)
+        else:
+            commands.append(AnswerRequest(event.request, refused))
 
     def _answer(self, answer: StoreAnswer, commands: list[Command]) -> None:
         if self.job.phase is JobPhase.EXECUTING and not isinstance(answer, RecordRead):
@@ -184,7 +211,7 @@ class Coordinator:
             if isinstance(command, BeginExecution):
                 self._begin(command, commands)
             elif isinstance(command, EndPresentExecution):
-                self._execution(StopExecution(command.error), commands)
+                self._end_present(command, commands)
             else:
                 self._await(command)
                 commands.append(command)
@@ -203,6 +230,12 @@ class Coordinator:
                 self._execution(MemberRegistered(member), commands)
             else:
                 commands.append(SummonMember(member))
+
+    def _end_present(self, command: EndPresentExecution, commands: list[Command]) -> None:
+        if command.with_snapshot and self.rounds is not None and self.execution.phase is ExecutionPhase.RUNNING:
+            self._rounds(TerminalAsked(), commands)
+        else:
+            self._execution(StopExecution(command.error), commands)
 
     def _execution(self, event: ExecutionEvent, commands: list[Command]) -> None:
         phase_before = self.execution.phase

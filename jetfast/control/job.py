@@ -3,11 +3,14 @@
 import html
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for_futures
 from typing import Any
 
 import pyarrow as pa
 
-from jetfast.control.job_state import TERMINAL, JobStatus
+from jetfast.control.job_state import RestartAsked, ResumeAsked, SuspendAsked
+from jetfast.control.job_status import TERMINAL, JobStatus
 from jetfast.control.metrics import MemberReport, merge_metrics
 from jetfast.control.progress import describe_end, describe_last_snapshot, make_progress
 from jetfast.control.runner import Runner
@@ -65,8 +68,15 @@ class Job:
         """What the job failed with, once it is FAILED (JobCancelledError if it was cancelled)."""
         return self.runner.error
 
+    @property
+    def suspension_cause(self) -> Exception | None:
+        """Why the job is SUSPENDED, if nobody asked for it: an error, with `suspend_on_failure`."""
+        return self.runner.coordinator.job.suspension_cause
+
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the job has ended, showing progress; nothing of it runs any more when this returns.
+
+        A suspended job has not ended: somebody else must resume or cancel it.
 
         Parameters
         ----------
@@ -108,6 +118,39 @@ class Job:
     def cancel(self) -> None:
         """Ask the job to stop; returns at once. `wait` then raises JobCancelledError. No effect once it has ended."""
         self.runner.cancel()
+
+    def suspend(self, timeout: float | None = None) -> None:
+        """Take a last snapshot and stop; returns when the job is SUSPENDED: nothing of it runs or waits outside.
+
+        If that snapshot fails, or the job does not run at present, `resume` goes on from the one before. With guarantee
+        NONE it stops at once, and `resume` begins from the beginning.
+
+        Parameters
+        ----------
+        timeout : seconds; TimeoutError when it is not done by then (it goes on)
+
+        Raises OperationRefused if the job has ended, is ending, or ends meanwhile.
+        """
+        self._await(self.runner.ask(SuspendAsked), timeout)
+
+    def resume(self) -> None:
+        """Let a suspended job go on; returns at once. OperationRefused if it is not SUSPENDED."""
+        self._await(self.runner.ask(ResumeAsked), None)
+
+    def restart(self, timeout: float | None = None) -> None:
+        """Take a last snapshot, stop, and begin again from it; returns when all has stopped. Parameters and errors as
+        `suspend`; the job must be RUNNING.
+        """
+        self._await(self.runner.ask(RestartAsked), timeout)
+
+    def _await(self, answer: "Future[None]", timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not answer.done():
+            step = WAIT_STEP_S if deadline is None else min(WAIT_STEP_S, deadline - time.monotonic())
+            if step <= 0:
+                raise TimeoutError(f"job {self.name} is still {self.status.value} after {timeout} s")
+            wait_for_futures([answer], step)
+        answer.result()
 
     @property
     def metrics(self) -> dict[str, Any]:

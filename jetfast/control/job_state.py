@@ -7,7 +7,11 @@
                   ^  |           |            |   |                                (record: nothing left to do)
        time over  |  v           v            v   |  error of user or data, cancelled, no restarts left
                  DELAYED <-------+------------+   +---> READING, to settle: one more execution that only commits
-                       restartable error                what the last snapshot names and rolls back all else
+                       restartable error          |     what the last snapshot names and rolls back all else
+                                                  |
+        READING <--- SUSPENDED <------------------+  suspended: with a terminal snapshot, or when all is settled
+                resumed                           |
+        READING <---------------------------------+  restarted: with a terminal snapshot, or as it is
 
 Starting an execution is itself a compare-and-set of the execution record with a new execution id: the next write of an
 older coordinator then fails with RecordConflict, and it stops for good; so does this one, when it finds in the record
@@ -19,22 +23,28 @@ decided, for ever or `max_restarts` times; any other error is the job's end. Wit
 claimed, and the first execution is the only one. A job whose outcome is failure settles for SETTLE_TIMEOUT_S at most:
 a store that hangs must not keep a cancelled job alive. What is not settled then is settled by the next submission.
 
-Suspension, exports and scaling come with their own states (SEMANTICS 6): more rows in the table below.
+Who asks to suspend or restart ends the present execution with a terminal snapshot; if that fails, or the execution
+does not run yet, the last good snapshot has to do (SEMANTICS 6). With guarantee NONE executions are just stopped, and
+the next one starts from the beginning. What may be asked when is told in `job_status`; who calls has looked there.
+With `suspend_on_failure` a job is suspended instead of failing. A suspended job has nothing left to settle, except if
+SETTLE_TIMEOUT_S were not enough; then the cause of its suspension says so.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
+from jetfast.control.job_status import Operation
 from jetfast.control.store_commands import DeleteAreas, ReadRecord, RecordRead, ReplaceRecord, StoreFailed, StoreWritten
 from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea, VersionedRecord
 from jetfast.errors import (
     InvalidTransition,
     JobCancelledError,
     JobDefinitionError,
+    JobFailedError,
     ProtocolError,
     RecordConflict,
     RestartableError,
@@ -46,20 +56,6 @@ SETTLE_TIMEOUT_S = 10.0
 """How long a job that has failed or was cancelled tries to settle its transactions."""
 
 
-class JobStatus(Enum):
-    """Where a job stands; the value is what users see."""
-
-    NOT_RUNNING = "not running"
-    STARTING = "starting"
-    RUNNING = "running"
-    COMPLETING = "completing"
-    FAILED = "failed"
-    COMPLETED = "completed"
-
-
-TERMINAL = frozenset({JobStatus.FAILED, JobStatus.COMPLETED})
-
-
 class JobPhase(Enum):
     """What the job waits for."""
 
@@ -69,6 +65,7 @@ class JobPhase(Enum):
     EXECUTING = "the end of an execution"
     DELAYED = "the time of the next attempt"
     CLOSING = "the execution record to say that nothing is left to do"
+    SUSPENDED = "somebody to resume it"
     OVER = "nothing"
 
 
@@ -88,6 +85,33 @@ class ExecutionEnded:
 @dataclass(frozen=True)
 class CancelRequested:
     """The user wants the job to stop."""
+
+
+@dataclass(frozen=True)
+class SuspendAsked:
+    """The user wants the job to stop, and to go on later. `request` names who is to be answered, here and below."""
+
+    operation: ClassVar = Operation.SUSPEND
+    request: int
+
+
+@dataclass(frozen=True)
+class ResumeAsked:
+    """The user wants a suspended job to go on."""
+
+    operation: ClassVar = Operation.RESUME
+    request: int
+
+
+@dataclass(frozen=True)
+class RestartAsked:
+    """The user wants the job to stop and to go on at once."""
+
+    operation: ClassVar = Operation.RESTART
+    request: int
+
+
+OperationAsked = SuspendAsked | ResumeAsked | RestartAsked
 
 
 @dataclass(frozen=True)
@@ -114,6 +138,7 @@ JobEvent = (
     | StoreFailed
     | ExecutionEnded
     | CancelRequested
+    | OperationAsked
     | ClusterFailed
     | DelayOver
     | SettleTimeOver
@@ -135,6 +160,23 @@ class EndPresentExecution:
     """Stop the execution that runs; ExecutionEnded follows."""
 
     error: Exception
+    with_snapshot: bool = False
+    """If it takes snapshots by now: with a terminal one, and `error` does not matter."""
+
+
+@dataclass(frozen=True)
+class AnswerRequest:
+    """What was asked for is done (None), or is not."""
+
+    request: int
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class ReportSuspension:
+    """The job is suspended: because of an error, or as it was asked."""
+
+    cause: Exception | None
 
 
 @dataclass(frozen=True)
@@ -165,6 +207,8 @@ JobCommand = (
     | EndPresentExecution
     | AwaitDelay
     | AwaitSettleTime
+    | AnswerRequest
+    | ReportSuspension
     | EndJob
 )
 
@@ -176,7 +220,8 @@ class JobTerms:
     keeps_record : does it take snapshots (guarantee other than NONE)?
     fresh : begin anew, whatever a record of this name says
     parallelism_max, members_max : the largest number of processors of a vertex, and of members
-    max_restarts : after restartable errors; None: for ever
+    max_restarts : after restartable errors, since the job was submitted or resumed; None: for ever
+    suspend_on_failure : suspend the job when a row or a function of the user has failed, or no restart is left
     """
 
     job: str
@@ -186,6 +231,7 @@ class JobTerms:
     parallelism_max: int = 0
     members_max: int = 0
     max_restarts: int | None = None
+    suspend_on_failure: bool = False
 
 
 class JobState:
@@ -204,10 +250,19 @@ class JobState:
         self.restarts = 0
         self.delay_s = RESTART_DELAY_MIN_S
         """Before the next restart."""
+        self.asked: Operation | None = None
+        """What follows the present execution, once all is settled."""
+        self.suspension_cause: Exception | None = None
+        """What the job is suspended for, if nobody asked for it."""
+        self._requests: list[int] = []
+        """Who has asked for that."""
+        self._restarts_before = 0
+        """Those until the job was resumed."""
         self._new_execution_id = new_execution_id
         self._fresh = terms.fresh
         self._cancelled = False
         self._gave_up = False
+        self._settle_time_runs = False
         self._claim: ExecutionRecord | None = None
         """What is being written, or was written for the present execution."""
         self._own: set[int] | None = None
@@ -225,9 +280,11 @@ class JobState:
 
     def goes_on_after(self, error: Exception | None) -> bool:
         """Would another execution follow if the present one ended with this error?"""
-        return isinstance(error, RestartableError) and not isinstance(error, RecordConflict) and self._may_restart
+        if not isinstance(error, RestartableError) or isinstance(error, RecordConflict):
+            return False
+        return self._may_restart or self.asked is not None
 
-    def _start(self, event: StartJob) -> list[JobCommand]:
+    def _start(self, event: StartJob | None = None) -> list[JobCommand]:
         if self.terms.keeps_record:
             return self._read()
         self.phase = JobPhase.EXECUTING
@@ -246,8 +303,9 @@ class JobState:
             if record.settled:
                 return self._end(self.error or refuse_completed(self.terms.job))
             self.settling = True
+            self.asked = None  # nothing is left to suspend
         if record is None and self.settling:
-            return self._end(self.error)  # it never had an execution
+            return self._settled()  # it never had an execution
         self._claim = self._next_record(record)
         self._own = {0 if record is None else record.execution_id, self._claim.execution_id}
         self.phase = JobPhase.CLAIMING
@@ -300,10 +358,12 @@ class JobState:
             return self._end(None)
         if not event.claimed.record.completed:
             if self.settling:
-                return self._end(self.error)
+                return self._settled()
+            if self.asked is not None:  # its terminal snapshot has succeeded
+                return self._do_as_asked()
             return self._after_error(ProtocolError("all members finished before the last snapshot was decided"))
         # All is committed, whatever was asked meanwhile.
-        self.error = None
+        self.error = self.asked = None
         self.phase = JobPhase.CLOSING
         record, version = event.claimed
         closed = ReplaceRecord(msgspec.structs.replace(record, settled=True), version)
@@ -322,19 +382,39 @@ class JobState:
         if self.settling:
             if restartable and not self._gave_up:
                 return self._delay(error)
-            return self._end(_unsettled(self.error, None if self._gave_up else error))
-        if restartable and self._may_restart:
+            return self._not_settled(None if self._gave_up else error)
+        if restartable and self.asked is Operation.RESTART:
+            return self._do_as_asked()
+        if restartable and self.asked is None and self._may_restart:
             self.restarts += 1
             return self._delay(error)
-        if self._claim is None:  # no record is kept, or it cannot be read: there is nothing to settle
-            return self._end(error)
         if restartable and self._cancelled:
             error = JobCancelledError("the job was cancelled")
-        return self._settle(error)
+        answers: list[JobCommand] = []
+        if not restartable or self.asked is not Operation.SUSPEND:
+            answers = self._answer(error)  # a restart that was asked for does not come
+            self._decide_failure(error)
+        if self._claim is None:  # no record is kept, or it cannot be read: there is nothing to settle
+            return answers + self._settled()
+        return answers + self._settle()
+
+    def _decide_failure(self, error: Exception) -> None:
+        """The job fails, or is suspended for it."""
+        self.asked = None
+        if (
+            self.terms.suspend_on_failure
+            and isinstance(error, RestartableError | JobFailedError)
+            and not self._cancelled
+        ):
+            self.asked = Operation.SUSPEND
+            self.suspension_cause = error
+        else:
+            self.error = error
 
     @property
     def _may_restart(self) -> bool:
-        left = self.terms.max_restarts is None or self.restarts < self.terms.max_restarts
+        restarts_max = self.terms.max_restarts
+        left = restarts_max is None or self.restarts - self._restarts_before < restarts_max
         return left and self.terms.keeps_record and not self._cancelled
 
     def _delay(self, error: Exception) -> list[JobCommand]:
@@ -343,10 +423,77 @@ class JobState:
         self.delay_s = min(2 * seconds, RESTART_DELAY_MAX_S)
         return [AwaitDelay(seconds, error)]
 
-    def _settle(self, error: Exception) -> list[JobCommand]:
-        self.error = error
+    def _settle(self) -> list[JobCommand]:
         self.settling = True
-        return [AwaitSettleTime(), *self._read()]
+        return [*self._limit_settling(), *self._read()]
+
+    def _limit_settling(self) -> list[JobCommand]:
+        self._settle_time_runs = True
+        return [AwaitSettleTime()]
+
+    def _settled(self) -> list[JobCommand]:
+        """Nothing is left to do but what was asked, or decided."""
+        return self._end(self.error) if self.asked is None else self._do_as_asked()
+
+    def _not_settled(self, why: Exception | None) -> list[JobCommand]:
+        """As `_settled`, but transactions are left. `why`: None if time was up."""
+        if self.asked is None:
+            return self._end(_unsettled(self.error, why))
+        self.suspension_cause = _unsettled(self.suspension_cause or RestartableError("the job was suspended"), why)
+        return self._do_as_asked()
+
+    # What users ask for
+
+    def _ask(self, event: OperationAsked) -> bool:
+        """Note who asks; False if it is under way already."""
+        self._requests.append(event.request)
+        if self.asked is event.operation:
+            return False
+        self.asked = event.operation
+        return True
+
+    def _answer(self, error: Exception | None = None) -> list[JobCommand]:
+        requests, self._requests = self._requests, []
+        return [AnswerRequest(request, error) for request in requests]
+
+    def _do_as_asked(self) -> list[JobCommand]:
+        """The execution has ended, and all is settled as far as it could be."""
+        asked, self.asked = self.asked, None
+        if asked is Operation.RESTART:
+            return [*self._answer(), *self._start()]
+        self.phase = JobPhase.SUSPENDED
+        self.settling = self._settle_time_runs = self._gave_up = False
+        return [ReportSuspension(self.suspension_cause), *self._answer()]
+
+    def _end_as_asked(self, event: SuspendAsked | RestartAsked) -> list[JobCommand]:
+        if not self._ask(event):
+            return []
+        stopped = RestartableError(f"the job was to be {event.operation.value}")
+        return [EndPresentExecution(stopped, with_snapshot=True)]
+
+    def _suspend_new(self, event: SuspendAsked) -> list[JobCommand]:
+        self._ask(event)
+        return self._do_as_asked()
+
+    def _suspend_delayed(self, event: SuspendAsked) -> list[JobCommand]:
+        return self._settle() if self._ask(event) else []
+
+    def _suspend_while_storing(self, event: SuspendAsked) -> list[JobCommand]:
+        if not self._ask(event):
+            return []
+        self.settling = True  # what is being read or written leads to it
+        return self._limit_settling()
+
+    def _is_suspended(self, event: SuspendAsked) -> list[JobCommand]:
+        return [AnswerRequest(event.request)]
+
+    def _resume(self, event: ResumeAsked) -> list[JobCommand]:
+        self.suspension_cause = None
+        self.delay_s = RESTART_DELAY_MIN_S
+        self._restarts_before = self.restarts
+        return [AnswerRequest(event.request), *self._start()]
+
+    # How it is ended from outside
 
     def _cancel_new(self, event: CancelRequested) -> list[JobCommand]:
         return self._end(JobCancelledError("the job was cancelled"))
@@ -354,28 +501,37 @@ class JobState:
     def _cancel_delayed(self, event: CancelRequested) -> list[JobCommand]:
         if self._cancelled:
             return []
-        self._cancelled = True
-        if self.settling:  # a completed job, or one that has failed before
-            self.error = self.error or JobCancelledError("the job was cancelled")
-            return [AwaitSettleTime()]
-        return self._settle(JobCancelledError("the job was cancelled"))
+        if self._cancel():  # a completed job, or one that has failed before
+            return self._limit_settling()
+        return self._settle()
 
     def _cancel_while_storing(self, event: CancelRequested) -> list[JobCommand]:
         if self._cancelled:
             return []
-        self._cancelled = True
+        self._cancel()
         self.settling = True  # what is being read or written leads to it
-        self.error = self.error or JobCancelledError("the job was cancelled")
-        return [AwaitSettleTime()]
+        return self._limit_settling()
 
     def _cancel_execution(self, event: CancelRequested) -> list[JobCommand]:
         if self._cancelled:
             return []
-        self._cancelled = True
-        if self.settling:
-            self.error = self.error or JobCancelledError("the job was cancelled")
-            return [AwaitSettleTime()]
+        if self._cancel():
+            return self._limit_settling()
         return [EndPresentExecution(JobCancelledError("the job was cancelled"))]
+
+    def _cancel_suspended(self, event: CancelRequested) -> list[JobCommand]:
+        if self.suspension_cause is None:
+            return self._end(JobCancelledError("the job was cancelled"))
+        self._cancel()  # perhaps not all was settled
+        return self._settle()
+
+    def _cancel(self) -> bool:
+        """Nothing else is asked any more; does the job settle already?"""
+        self._cancelled = True
+        self.asked = None
+        if self.settling or self.phase is not JobPhase.EXECUTING:
+            self.error = self.error or JobCancelledError("the job was cancelled")
+        return self.settling
 
     def _fail(self, event: ClusterFailed) -> list[JobCommand]:
         return self._end(self.error or event.error)
@@ -384,9 +540,11 @@ class JobState:
         return [EndPresentExecution(event.error)]
 
     def _give_up(self, event: SettleTimeOver) -> list[JobCommand]:
-        return self._end(_unsettled(self.error, None))
+        return self._not_settled(None) if self._settle_time_runs else []
 
     def _give_up_execution(self, event: SettleTimeOver) -> list[JobCommand]:
+        if not self._settle_time_runs:  # it is that of an earlier suspension
+            return []
         self._gave_up = True
         return [EndPresentExecution(JobCancelledError("there was no time to settle"))]
 
@@ -435,23 +593,29 @@ _Method = Callable[[JobState, Any], list[JobCommand]]  # Any: the event class of
 _TRANSITIONS: dict[tuple[JobPhase, type], _Method] = {  # the protocol; a pair that is not here is an InvalidTransition
     (JobPhase.NEW, StartJob): JobState._start,
     (JobPhase.NEW, CancelRequested): JobState._cancel_new,
+    (JobPhase.NEW, SuspendAsked): JobState._suspend_new,
     (JobPhase.NEW, ClusterFailed): JobState._fail,
     (JobPhase.READING, RecordRead): JobState._claim_execution,
     (JobPhase.READING, StoreFailed): JobState._not_read,
     (JobPhase.READING, CancelRequested): JobState._cancel_while_storing,
+    (JobPhase.READING, SuspendAsked): JobState._suspend_while_storing,
     (JobPhase.READING, ClusterFailed): JobState._fail,
     (JobPhase.READING, SettleTimeOver): JobState._give_up,
     (JobPhase.CLAIMING, StoreWritten): JobState._execute,
     (JobPhase.CLAIMING, StoreFailed): JobState._not_claimed,
     (JobPhase.CLAIMING, CancelRequested): JobState._cancel_while_storing,
+    (JobPhase.CLAIMING, SuspendAsked): JobState._suspend_while_storing,
     (JobPhase.CLAIMING, ClusterFailed): JobState._fail,
     (JobPhase.CLAIMING, SettleTimeOver): JobState._give_up,
     (JobPhase.EXECUTING, ExecutionEnded): JobState._execution_ended,
     (JobPhase.EXECUTING, CancelRequested): JobState._cancel_execution,
+    (JobPhase.EXECUTING, SuspendAsked): JobState._end_as_asked,
+    (JobPhase.EXECUTING, RestartAsked): JobState._end_as_asked,
     (JobPhase.EXECUTING, ClusterFailed): JobState._fail_execution,
     (JobPhase.EXECUTING, SettleTimeOver): JobState._give_up_execution,
     (JobPhase.DELAYED, DelayOver): JobState._read,
     (JobPhase.DELAYED, CancelRequested): JobState._cancel_delayed,
+    (JobPhase.DELAYED, SuspendAsked): JobState._suspend_delayed,
     (JobPhase.DELAYED, ClusterFailed): JobState._fail,
     (JobPhase.DELAYED, SettleTimeOver): JobState._give_up,
     (JobPhase.CLOSING, StoreWritten): JobState._close,
@@ -459,6 +623,14 @@ _TRANSITIONS: dict[tuple[JobPhase, type], _Method] = {  # the protocol; a pair t
     (JobPhase.CLOSING, CancelRequested): JobState._close,
     (JobPhase.CLOSING, ClusterFailed): JobState._ignore,
     (JobPhase.CLOSING, SettleTimeOver): JobState._close,
+    (JobPhase.SUSPENDED, ResumeAsked): JobState._resume,
+    (JobPhase.SUSPENDED, SuspendAsked): JobState._is_suspended,
+    (JobPhase.SUSPENDED, CancelRequested): JobState._cancel_suspended,
+    (JobPhase.SUSPENDED, ClusterFailed): JobState._fail,
+    **{  # answers to what was given up, and its time
+        (JobPhase.SUSPENDED, event): JobState._ignore
+        for event in (StartJob, RecordRead, StoreWritten, StoreFailed, SettleTimeOver)
+    },
     (JobPhase.OVER, CancelRequested): JobState._ignore,
     (JobPhase.OVER, ClusterFailed): JobState._ignore,
     (JobPhase.OVER, SettleTimeOver): JobState._ignore,

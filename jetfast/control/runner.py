@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, get_args
 
@@ -35,18 +36,20 @@ from jetfast.control.execution_state import (
 from jetfast.control.failures import Failure, rebuild
 from jetfast.control.job_state import (
     SETTLE_TIMEOUT_S,
-    TERMINAL,
+    AnswerRequest,
     AwaitDelay,
     AwaitSettleTime,
     CancelRequested,
     ClusterFailed,
     DelayOver,
     EndJob,
-    JobStatus,
     JobTerms,
+    OperationAsked,
+    ReportSuspension,
     SettleTimeOver,
     StartJob,
 )
+from jetfast.control.job_status import TERMINAL, JobStatus
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Registered
 from jetfast.control.snapshot_explanation import explain_snapshot
 from jetfast.control.snapshot_history import SnapshotHistory
@@ -67,7 +70,14 @@ from jetfast.core.crash_points import reach
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.engine.state_writer import StateWriter, StateWriterThread
-from jetfast.errors import InvalidTransition, MemberLostError, ProtocolError, ResourcesError, TransportError
+from jetfast.errors import (
+    InvalidTransition,
+    MemberLostError,
+    OperationRefused,
+    ProtocolError,
+    ResourcesError,
+    TransportError,
+)
 from jetfast.types import PARTITION_COUNT
 
 logger = logging.getLogger("jetfast")
@@ -122,6 +132,7 @@ class JobSettings:
     snapshot_interval_s: float = DEFAULT_SNAPSHOT_INTERVAL_S
     """Between the end of a snapshot and the start of the next."""
     max_restarts: int | None = None
+    suspend_on_failure: bool = False
     fresh: bool = False
     """Begin anew, whatever the store knows of a job of this name."""
     weakened_by: tuple[str, ...] = ()
@@ -197,6 +208,7 @@ class Runner:
                 parallelism_max=max(plan.parallelism.values(), default=0),
                 members_max=plan.member_count,
                 max_restarts=plan.max_restarts,
+                suspend_on_failure=plan.suspend_on_failure,
             ),
             JobShape(plan.member_count, plan.partition_count, plan.parallelism),
             new_execution_id,
@@ -215,6 +227,9 @@ class Runner:
         self._delivered_lock = threading.Lock()
         self._publications: set[str] = set()
         """Ids of what has been delivered, of all executions."""
+        self._requests: dict[int, Future[None]] = {}
+        self._requests_lock = threading.Lock()
+        self._last_request = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"jetfast-coordinator-{plan.job}", daemon=True)
 
@@ -285,6 +300,22 @@ class Runner:
     def cancel(self) -> None:
         """Ask the job to stop; `wait` for it."""
         self._queue.put(CancelRequested())
+
+    def ask(self, operation: Callable[[int], OperationAsked]) -> "Future[None]":
+        """Ask for what `operation` makes of the number of a request; the future is done when that is done, or refused.
+
+        Its error is OperationRefused, and that of the operation itself.
+        """
+        future: Future[None] = Future()
+        with self._requests_lock:
+            self._last_request += 1
+            event = operation(self._last_request)
+            if self._ended.is_set():
+                future.set_exception(self._ended_before())
+            else:
+                self._requests[self._last_request] = future
+                self._queue.put(event)
+        return future
 
     def fail(self, error: Exception) -> None:
         """The cluster cannot give the members, or cannot carry on."""
@@ -520,7 +551,33 @@ class Runner:
         self._store_thread.stop(finish=True)
         self.error = error
         self._ended_s = self._clock()
-        self._ended.set()
+        with self._requests_lock:
+            self._ended.set()
+            requests, self._requests = self._requests, {}
+        for future in requests.values():
+            future.set_exception(self._ended_before())
+
+    def _ended_before(self) -> OperationRefused:
+        refused = OperationRefused(f"job {self.plan.job!r} is {self.status.value}: what was asked of it is not done")
+        refused.__cause__ = self.error
+        return refused
+
+    def _answer_request(self, command: AnswerRequest) -> None:
+        with self._requests_lock:
+            future = self._requests.pop(command.request)
+        if command.error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(command.error)
+
+    def _report_suspension(self, command: ReportSuspension) -> None:
+        goes_on = (
+            "from the beginning: it takes no snapshots" if self.plan.snapshot_store is None else "where it stopped"
+        )
+        if command.cause is None:
+            logger.info("job %s: suspended; when resumed it begins %s", self.plan.job, goes_on)
+        else:
+            logger.warning("job %s: suspended, to begin %s when resumed: %s", self.plan.job, goes_on, command.cause)
 
 
 def _event_of(member: int, message: MemberMessage) -> Event:
@@ -559,6 +616,8 @@ _PERFORM: dict[type, Callable[[Runner, Any], None]] = {  # Any: the command clas
     AwaitInterval: Runner._await_interval,
     AwaitDelay: Runner._await_delay,
     AwaitSettleTime: Runner._await_settle_time,
+    AnswerRequest: Runner._answer_request,
+    ReportSuspension: Runner._report_suspension,
     EndJob: Runner._end_job,
     **{command: Runner._perform_store for command in get_args(StoreCommand)},
 }

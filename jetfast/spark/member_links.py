@@ -14,7 +14,7 @@ import threading
 
 from jetfast.control import messages
 from jetfast.control.endpoint import Listener
-from jetfast.control.job_state import JobStatus
+from jetfast.control.job_status import JobStatus
 from jetfast.control.messages import NO_EXECUTION, Cancel, CoordinatorMessage, Registered, Shutdown
 from jetfast.control.runner import Runner
 from jetfast.control.wire import COORDINATOR, Connection, Hello, Purpose, make_token

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import jetfast as jf
-from jetfast.control.job_state import JobStatus
+from jetfast.control.job_status import JobStatus
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.engine.snapshot_store import ExecutionRecord, StateTotals, ValidationRecord

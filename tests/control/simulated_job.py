@@ -21,15 +21,18 @@ from jetfast.control.execution_state import (
     StartMember,
 )
 from jetfast.control.job_state import (
+    AnswerRequest,
     AwaitDelay,
     AwaitSettleTime,
     CancelRequested,
     DelayOver,
     EndJob,
     JobTerms,
+    OperationAsked,
     SettleTimeOver,
     StartJob,
 )
+from jetfast.control.job_status import JobStatus
 from jetfast.control.snapshot_round import (
     AwaitInterval,
     EndMember,
@@ -153,13 +156,21 @@ class SimulatedJob:
     """A coordinator, its members, and what is under way between them."""
 
     def __init__(
-        self, seed: int, store: FaultyStore, world: World, *, members: int, deaths: float = 0.0, poison: float = 0.0
+        self,
+        seed: int,
+        store: FaultyStore,
+        world: World,
+        *,
+        members: int,
+        deaths: float = 0.0,
+        poison: float = 0.0,
+        suspend_on_failure: bool = False,
     ) -> None:
         self.random = Random(seed)
         self.store, self.world = store, world
         self.deaths, self.poison = deaths, poison
         ids = iter(range(1, 10_000))
-        terms = JobTerms("job", "id", keeps_record=True, members_max=members)
+        terms = JobTerms("job", "id", keeps_record=True, members_max=members, suspend_on_failure=suspend_on_failure)
         self.coordinator = Coordinator(terms, JobShape(members, 271, {}), lambda last: max(next(ids), last + 1))
         self.members: dict[int, Member | None] = {}
         """Those that live, by index, and the execution that they are in."""
@@ -167,6 +178,9 @@ class SimulatedJob:
         """By sender; with the execution that a member speaks of."""
         self.timers: dict[type, Event] = {}
         self.outcome: list[Exception | None] = []
+        self.answers: dict[int, Exception | None] = {}
+        """By request."""
+        self.requests = 0
         self.hung = False
         """Does the store answer nothing any more?"""
         self.put("user", StartJob())
@@ -179,6 +193,19 @@ class SimulatedJob:
             steps_max -= 1
             assert steps_max > 0, "the job must come to its end"
             self.step()
+
+    def run_until(self, status: JobStatus) -> None:
+        for _ in range(20_000):
+            if self.coordinator.status is status:
+                return
+            self.step()
+        raise AssertionError(f"the job must come to be {status.value}, it is {self.coordinator.status.value}")
+
+    def ask(self, operation: type[OperationAsked]) -> int:
+        """Ask for an operation at once; return the number of the request."""
+        request = self.requests = self.requests + 1
+        self.handle(operation(request))
+        return request
 
     def step(self) -> None:
         random = self.random
@@ -202,7 +229,7 @@ class SimulatedJob:
 
     def handle(self, event: Event) -> None:
         for command in self.coordinator.handle(event):
-            assert not self.outcome, "nothing follows the end"
+            assert not self.outcome or isinstance(command, AnswerRequest), "nothing follows the end"
             self.perform(command)
         self.check()
 
@@ -222,6 +249,9 @@ class SimulatedJob:
         elif isinstance(command, AwaitSettleTime):
             if self.hung:
                 self.timers[SettleTimeOver] = SettleTimeOver()
+        elif isinstance(command, AnswerRequest):
+            assert command.request not in self.answers, "a request is answered once"
+            self.answers[command.request] = command.error
         elif isinstance(command, EndJob):
             self.outcome.append(command.error)
         elif getattr(command, "member", None) in self.members:
@@ -295,4 +325,6 @@ class SimulatedJob:
             assert self.store.list_areas("job") == [] or truth.snapshot in self.store.list_areas("job")
         rounds = self.coordinator.rounds
         if rounds is not None and rounds.phase is RoundPhase.OVER and truth is not None and not self.outcome:
-            assert truth.completed
+            assert truth.completed or rounds.kind is SnapshotKind.TERMINAL
+        if self.coordinator.status is JobStatus.SUSPENDED:
+            assert all(member is None for member in self.members.values()), "nothing of a suspended job runs"

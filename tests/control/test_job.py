@@ -8,7 +8,7 @@ import pytest
 
 from jetfast.control import messages
 from jetfast.control.job import Job
-from jetfast.control.job_state import JobStatus
+from jetfast.control.job_status import JobStatus
 from jetfast.control.messages import CoordinatorMessage, Registered
 from jetfast.control.runner import JobSettings, Runner
 from jetfast.control.versions import running_versions

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from jetfast.control import messages
-from jetfast.control.job_state import JobStatus
+from jetfast.control.job_status import JobStatus
 from jetfast.control.messages import CoordinatorMessage, Registered, Versions
 from jetfast.control.runner import JobSettings, Runner, new_execution_id
 from jetfast.control.versions import running_versions

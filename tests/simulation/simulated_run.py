@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from jetfast.control.job_state import JobStatus
+from jetfast.control.job_status import JobStatus
 from jetfast.core.crash_points import CRASH_POINTS, CrashPoint, set_crash_hook
 from jetfast.errors import JetfastError, JobDefinitionError, RecordConflict, RestartableError
 from jetfast.testing import VirtualClock

@@ -12,6 +12,7 @@ from typing import Any
 from jetfast.clusters.snapshot_settings import SnapshotWishes
 from jetfast.clusters.submission import Pipeline, Submission, accept_submission
 from jetfast.control.job import Job
+from jetfast.control.job_state import OperationAsked
 from jetfast.control.member_agent import Deliver, MemberAgent
 from jetfast.control.messages import (
     NO_EXECUTION,
@@ -178,6 +179,7 @@ class SteppedJob:
         workers: int = 1,
         max_restarts: int | None = None,
         fresh: bool = False,
+        suspend_on_failure: bool = False,
         clock: VirtualClock | None = None,
         new_execution_id: Callable[[int], int] = new_execution_id,
     ) -> None:
@@ -191,7 +193,9 @@ class SteppedJob:
             memory_limit="1GB",
             progress=False,
             two_stage=None,
-            snapshots=SnapshotWishes(guarantee, store, interval, max_restarts, fresh),
+            snapshots=SnapshotWishes(
+                guarantee, store, interval, max_restarts, fresh, suspend_on_failure=suspend_on_failure
+            ),
         )
         self.works = Works()
         self.runner = Runner(
@@ -259,6 +263,12 @@ class SteppedJob:
             actors += [lambda member=member: member.step_tasklet(self.random)] * 4
         self.random.shuffle(actors)
         return any(actor() for actor in actors)
+
+    def do(self, operation: Callable[[int], OperationAsked]) -> None:
+        """Ask for an operation and go on until it is done; raises why it is refused."""
+        answer = self.runner.ask(operation)
+        self.run(answer.done)
+        answer.result(timeout=0)
 
     @property
     def ended(self) -> bool:
