@@ -43,6 +43,9 @@ class AcknowledgingSourceReader(SourceReader):
     def _assigned(self, context: ProcessorContext) -> list[str]:
         return self.all_partitions
 
+    def _assigned_again(self) -> list[str]:
+        return self.all_partitions
+
     def _read(self, partition: int) -> Rows | None:
         rows = super()._read(partition)
         if rows is None or not rows.receipts:

@@ -1,5 +1,6 @@
 """Reads a Source: its partitions become batches, watermarks and rejected rows."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ from jetfast.errors import JetfastError, JobDefinitionError, JobFailedError
 from jetfast.kernels.event_times import time_ranges
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
 
+logger = logging.getLogger("jetfast")
+
 REJECTED_PORT = 1
 """Output port of rejected rows (REJECTED_SCHEMA); rows go to MAIN_PORT."""
 
@@ -50,6 +53,8 @@ _STATE_SCHEMA = pa.schema(
         pa.field("watermark", pa.int64(), nullable=False),
         pa.field("idle", pa.bool_(), nullable=False),
         pa.field("finished", pa.bool_(), nullable=False),
+        pa.field("reader", pa.int32(), nullable=False),  # index of the processor
+        pa.field("parallelism", pa.int32(), nullable=False),
     ]
 )
 
@@ -112,14 +117,8 @@ class SourceReader(SourceProcessor):
     def open(self, context: ProcessorContext) -> None:
         self.context = context
         self.all_partitions = list(self.source.partitions())
-        self.partitions = self._assigned(context)
-        count = len(self.partitions)
-        self.positions: list[Position | None] = [None] * count
-        self.next_rows = [0] * count  # for messages
-        self.unfinished = list(range(count))
-        self.readers = [None] * count
-        self.read_ready: list[Callable[[int], Sequence[Rows]] | None] = [None] * count  # of those that are ReadsSeveral
         self.restored: dict[str, dict[str, Any]] = {}
+        self.is_restored = False
         self.started = False
         self.rotation = 0  # where an unbounded source without event time begins to ask
         self.clock = PolledClock()
@@ -129,6 +128,23 @@ class SourceReader(SourceProcessor):
         self.span_us = MAX_TIME if frame_us is None else min(CUT_FRAMES * frame_us, MAX_TIME)
         if self.settings.event_time_column is not None:
             self.time_column = self.source.schema.get_field_index(self.settings.event_time_column)
+        self._take_partitions(self._assigned(context))
+        context.counters.setdefault("rows_read", 0)
+        context.counters.setdefault("rejected_rows", 0)
+
+    def _assigned(self, context: ProcessorContext) -> list[str]:
+        """The partitions that this processor reads if nothing is restored."""
+        return self.all_partitions[context.index :: context.parallelism]
+
+    def _take_partitions(self, names: list[str]) -> None:
+        """These are read here, from their beginning."""
+        self.partitions = names
+        count = len(names)
+        self.positions: list[Position | None] = [None] * count
+        self.next_rows = [0] * count  # for messages
+        self.unfinished = list(range(count))
+        self.readers = [None] * count
+        self.read_ready: list[Callable[[int], Sequence[Rows]] | None] = [None] * count  # of those that are ReadsSeveral
         if self.settings.policy is not None:
             self.event_time = SourceEventTime(
                 self.settings.policy,
@@ -136,14 +152,8 @@ class SourceReader(SourceProcessor):
                 bounded=self.source.bounded,
                 idle_timeout_us=self.settings.idle_timeout_us,
                 throttle=self.settings.throttle,
-                now_us=context.now_us(),
+                now_us=self.context.now_us(),
             )
-        context.counters.setdefault("rows_read", 0)
-        context.counters.setdefault("rejected_rows", 0)
-
-    def _assigned(self, context: ProcessorContext) -> list[str]:
-        """The partitions that this processor reads."""
-        return self.all_partitions[context.index :: context.parallelism]
 
     def poll(self) -> Sequence[Output] | None:
         now_us = self.context.now_us
@@ -184,11 +194,12 @@ class SourceReader(SourceProcessor):
                 watermark, idle = self.event_time.watermarks[partition], self.event_time.idle[partition]
             finished = partition not in self.unfinished
             position, row = self.positions[partition], self.next_rows[partition]
-            rows.append((name, position, row, watermark, idle, finished))
+            rows.append((name, position, row, watermark, idle, finished, self.context.index, self.context.parallelism))
         columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in _STATE_SCHEMA]
         return (StateBatch(BROADCAST, _STATE_KIND, pa.record_batch(columns, schema=_STATE_SCHEMA)),)
 
     def restore_snapshot(self, state: StateBatch) -> None:
+        self.is_restored = True
         for saved in state.rows.to_pylist():
             self.restored[saved["partition"]] = saved
 
@@ -199,6 +210,8 @@ class SourceReader(SourceProcessor):
             raise JobFailedError(
                 f"{self.source.name}: the snapshot holds positions in partitions that are gone: {', '.join(lost)}"
             )
+        if self.is_restored:
+            self._take_partitions(self._assigned_again())
         for partition, name in enumerate(self.partitions):
             saved = self.restored.get(name)
             if saved is None:
@@ -211,6 +224,35 @@ class SourceReader(SourceProcessor):
                 self.event_time.restore(partition, saved["watermark"], saved["idle"], saved["finished"])
         self.restored.clear()
         self.clock.stop()
+
+    def _assigned_again(self) -> list[str]:
+        """The partitions that this processor reads after a restore; every processor finds the same for all.
+
+        One that had read all of its own has told its end, which holds for what reads from it. So with the same
+        parallelism partitions stay with their readers, though others may have come or gone, and new ones go to
+        readers that have not ended; with another, nobody has ended before the last partition of all.
+        """
+        index, parallelism = self.context.index, self.context.parallelism
+        saved = self.restored
+        known = [name for name in self.all_partitions if name in saved]
+        new = [name for name in self.all_partitions if name not in saved]
+        unfinished = {each["reader"] for each in saved.values() if not each["finished"]}
+        if all(each["parallelism"] == parallelism for each in saved.values()):
+            mine = {name for name in known if saved[name]["reader"] == index}
+            takers = sorted(unfinished)
+        else:
+            mine = set(known[index::parallelism])
+            takers = list(range(parallelism)) if unfinished else []
+        if not takers:
+            if new and index == 0:
+                logger.warning(
+                    "%s: the job had read all of its input before these came, and does not read them: %s",
+                    self.source.name,
+                    ", ".join(new),
+                )
+            new = []
+        mine |= {name for number, name in enumerate(new) if takers[number % len(takers)] == index}
+        return [name for name in self.all_partitions if name in mine]
 
     def close(self, error: BaseException | None) -> None:
         readers, self.readers = self.readers, []

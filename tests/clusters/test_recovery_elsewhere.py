@@ -248,3 +248,32 @@ def test_a_generator_goes_on_where_it_was_into_sinks_of_each_kind(
     run_elsewhere(pipeline)
     assert sorted(row["row"] for row in outside.rows()) == list(range(ROWS))
     assert outside.in_doubt() == []
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_files_that_come_while_a_job_is_stopped_are_read_though_some_readers_had_ended(
+    workers: int, tmp_path: Path
+) -> None:
+    source, store, outside = tmp_path / "in", MemorySnapshotStore(), TransactionalMemory.named()
+    source.mkdir()
+
+    def write(name: str, first: int, count: int) -> None:
+        text = "".join(f"{row}\n" for row in range(first, first + count))
+        (source / name).write_text("row\n" + text)
+
+    def pipeline() -> jf.Pipeline:
+        made = jf.Pipeline("files")
+        read = made.read(jf.files(source, "csv", batch_rows=3), name="in")
+        read.where(jf.col("row") >= 0).write(outside.sink(), name="out")
+        return made
+
+    write("1.csv", 0, 3)
+    write("2.csv", 3, 200)
+    first = SteppedJob(pipeline(), seed=1, store=store, interval="10ms", workers=2)
+    first.run(lambda: first.runner.snapshots.taken == 2)
+    assert not first.ended
+    write("0.csv", 203, 50)  # it comes first, and would change whose file is whose
+    last = SteppedJob(pipeline(), seed=2, store=store, interval="10ms", workers=workers)
+    last.run()
+    assert last.runner.error is None
+    assert sorted(row["row"] for row in outside.rows()) == list(range(253))

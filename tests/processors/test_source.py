@@ -303,6 +303,34 @@ def test_a_partition_that_is_newer_than_the_snapshot_starts_active_at_the_least_
     assert drain(restored) == [[3], Watermark(2), Watermark(5), [2], Watermark(6)]
 
 
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_new_partitions_go_to_readers_that_have_not_ended_and_the_others_stay_where_they_are(parallelism: int) -> None:
+    scripts = {"b": [rows((0, 1))], "c": [rows((0, 2)), rows((1, 3))], "d": [rows((0, 4)), rows((1, 5))]}
+    supplier = timed(memory(partitions=scripts))
+    processors = [opened(supplier, index, 2) for index in range(2)]
+    drain(processors[1])  # it had "c" and has ended
+    processors[0].poll()
+    del scripts["c"]
+    grown = timed(memory(partitions={"a": [rows((0, 0))], **scripts}))
+    restored = moved(processors, grown, parallelism)
+    assert sorted(name for processor in restored for name in processor.partitions) == ["a", "b", "d"]
+    if parallelism == 2:
+        assert restored[1].partitions == []
+    assert sorted(v for one in restored for item in drain(one) if isinstance(item, list) for v in item) == [0, 4, 5]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_partitions_that_come_after_all_input_was_read_are_not_read_and_named(
+    parallelism: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    processor = opened(timed(memory(partitions={"a": [rows((5, 1))]})))
+    drain(processor)
+    grown = timed(memory(partitions={"0": [rows((2, 3))], "a": [rows((5, 1))]}))
+    assert all(not one.partitions or one.partitions == ["a"] for one in moved([processor], grown, parallelism))
+    assert "had read all of its input before these came, and does not read them: 0" in caplog.text
+    assert len(caplog.records) == 1
+
+
 def test_a_position_in_a_partition_that_is_gone_is_an_error() -> None:
     processor = opened(timed(memory(partitions={"a": [rows((1, 1)), rows((2, 2))], "b": rows((3, 3))})))
     processor.poll()
