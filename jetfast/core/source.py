@@ -141,7 +141,7 @@ class SinkWriter(Protocol):
         """All rows have been written: make them visible."""
 
     def abort(self) -> None:
-        """The job failed or was cancelled: leave nothing half-written behind."""
+        """Not all rows have been written: leave nothing half-written behind. What was flushed last stays."""
 
 
 class Sink(Protocol):

@@ -1,0 +1,113 @@
+"""What each source and sink lets a job promise, and where that is said."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import jetfast as jf
+from jetfast.testing import AcknowledgingQueue, StoredRows, TransactionalMemory
+
+EXACTLY_ONCE, AT_LEAST_ONCE, NONE = jf.Guarantee.EXACTLY_ONCE, jf.Guarantee.AT_LEAST_ONCE, jf.Guarantee.NONE
+ROWS = pa.table({"row": [1, 2, 3]})
+
+
+class PlainSink:
+    """A sink of a user, who has not thought of guarantees."""
+
+    name = "plain"
+    cooperative = True
+    parallelism_one = False
+    target = None
+
+    def check(self, schema: pa.Schema) -> None:
+        pass
+
+    def check_target(self) -> None:
+        pass
+
+    def open_writer(self, schema: pa.Schema, context: Any) -> "PlainSink":
+        return self
+
+    def write(self, batch: Any) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+SINKS: dict[str, tuple[Callable[[Path], Any], jf.Guarantee]] = {
+    "a directory of files": (lambda path: jf.files(path / "out", "parquet"), EXACTLY_ONCE),
+    "one file": (lambda path: jf.files(path / "out.csv"), NONE),
+    "console": (lambda path: jf.console(limit=0), AT_LEAST_ONCE),
+    "collect": (lambda path: jf.collect(), EXACTLY_ONCE),
+    "transactional": (lambda path: TransactionalMemory.named().sink(), EXACTLY_ONCE),
+    "idempotent": (lambda path: StoredRows("row").sink(), EXACTLY_ONCE),
+    "one that says nothing": (lambda path: PlainSink(), AT_LEAST_ONCE),
+}
+
+
+def run(pipeline: jf.Pipeline, wanted: jf.Guarantee | None = None) -> jf.Job:
+    cluster = jf.LocalCluster(workers=1, snapshot_store=jf.snapshots.memory())
+    job = cluster.submit(pipeline, guarantee=wanted, progress=False)
+    job.wait(60)
+    return job
+
+
+@pytest.mark.parametrize("name", SINKS)
+def test_a_job_promises_what_its_sink_can_keep_and_says_so_at_submission_and_in_its_status(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "jetfast")
+    make, strongest = SINKS[name]
+    pipeline = jf.Pipeline("promise")
+    pipeline.read(jf.memory(ROWS)).write(make(tmp_path), name="the sink")
+    job = run(pipeline)
+    assert job.guarantee is strongest
+    assert strongest.value in job._repr_html_()
+    assert strongest.value in repr(job)
+    assert (job.metrics["snapshots_taken"] > 0) == (strongest is not NONE)
+    if strongest is EXACTLY_ONCE:
+        assert job.weakened_by == ()
+        assert caplog.text == ""
+    else:
+        (why,) = job.weakened_by
+        assert why.startswith(f"step 'the sink' keeps {strongest.name} at most: ")
+        assert f"the guarantee is {strongest.name} instead of EXACTLY_ONCE: step 'the sink'" in caplog.text
+        assert "weakened by 1" in job._repr_html_()
+
+
+def test_what_was_not_asked_for_is_not_missed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "jetfast")
+    pipeline = jf.Pipeline("promise")
+    pipeline.read(jf.memory(ROWS)).write(jf.console(limit=0))
+    for wanted in (AT_LEAST_ONCE, NONE):
+        job = run(pipeline, wanted)
+        assert job.guarantee is wanted
+        assert job.weakened_by == ()
+    assert caplog.text == ""
+
+
+def test_every_source_keeps_exactly_once(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("row\n1\n2\n")
+    queue = AcknowledgingQueue(ROWS.schema)
+    queue.publish([{"row": 1}])
+    sources: list[Any] = [
+        jf.memory(ROWS),
+        jf.generator({"row": pa.int64()}, rows=3),
+        jf.files(tmp_path / "rows.csv"),
+        queue.source(),
+    ]
+    for source in sources:
+        pipeline = jf.Pipeline("promise")
+        pipeline.read(source).collect()
+        assert run(pipeline).guarantee is EXACTLY_ONCE
