@@ -175,6 +175,7 @@ class GeneratorReader:
         self.source = source
         self.partition = partition
         self.now_us = now_us
+        self.row: int
         self.row, count = (0, source.partition_count) if position is None else _POSITION.unpack(position)
         if count != source.partition_count:
             raise JobFailedError(
