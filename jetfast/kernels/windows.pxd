@@ -34,6 +34,7 @@ cdef class ResultTable:
     cdef object owned
     cdef str state_kind  # kind of the saved rows
     cdef bint started
+    cdef bint expects_keys
     cdef Places places
 
     cdef int start(self, TableLayout layout, partitions, str state_kind) except -1

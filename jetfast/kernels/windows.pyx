@@ -477,6 +477,9 @@ cdef class ResultTable:
         if kind == self.state_kind:
             check_batch_schema(rows.schema, self.layout.partial_schema, f"saved {kind} (is the pipeline another one?)")
             self.restore_rows(Batch.from_arrow(rows), partition)
+            if not self.expects_keys:
+                self.expects_keys = True
+                self.results.expect_keys(len(self.owned))
         elif kind == "bounds":
             for bound in rows.column("bound").to_pylist():
                 self.results.restore_bound(partition, bound)

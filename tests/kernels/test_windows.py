@@ -753,3 +753,17 @@ def test_sliding_windows_equal_duckdb() -> None:
     for row, want in zip(sorted(tuple(row.values()) for row in found), sorted(wanted), strict=True):
         assert row[:5] + row[6:] == want[:5] + want[6:]
         assert row[5] == pytest.approx(want[5], rel=1e-12)
+
+
+def test_restored_keys_take_the_memory_that_they_took_before():
+    schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us"))])
+    keys = np.arange(20_000)
+    table = WindowTable(schema, ["k"], "t", [("n", "count", None)], 100, 10)
+    for frame in range(3):
+        table.accumulate(
+            Batch.from_arrow(pa.record_batch([keys, np.full(20_000, frame * 10, "M8[us]")], schema=schema))
+        )
+    restored = WindowTable(schema, ["k"], "t", [("n", "count", None)], 100, 10)
+    restore_all([restored], table.save())
+    assert restored.memory()["keys"] == 20_000
+    assert restored.memory()["key_bytes"] <= 2 * table.memory()["key_bytes"]
