@@ -88,6 +88,77 @@ void words_equal_a_plain_map(SimdLevel level, size_t column_count) {
   }
 }
 
+// Beyond 2^15 lines a table grows step by step, with keys in its old and its new half, while others leave it.
+void a_large_table_keeps_its_keys_while_it_grows(SimdLevel level, size_t column_count) {
+  KeyIndex index(std::vector<ColumnView>(column_count, int64_type()));
+  index.set_simd(level);
+  constexpr int64_t kRows = 1000;
+  std::vector<uint32_t> slot_of_key(220'000, jetfast::kNoSlot);
+  std::vector<int64_t> parts[2];
+  std::vector<ColumnView> views(column_count, int64_type());
+  const auto find = [&](int64_t first, int64_t stride, uint32_t* slots) {
+    for (std::vector<int64_t>& part : parts) part.clear();
+    for (int64_t row = 0; row < kRows; ++row) {
+      parts[0].push_back(first + row * stride);
+      parts[1].push_back((first + row * stride) % 5);
+    }
+    for (size_t column = 0; column < column_count; ++column) {
+      views[column].values = parts[column].data();
+      views[column].row_count = kRows;
+    }
+    index.find_or_insert(views.data(), nullptr, kRows, slots);
+  };
+  std::vector<uint32_t> slots(kRows);
+  int64_t live = 0;
+  uint64_t state = 3;
+  for (int64_t end = 0; end < static_cast<int64_t>(slot_of_key.size());) {
+    find(end, 1, slots.data());
+    for (int64_t row = 0; row < kRows; ++row) slot_of_key[static_cast<size_t>(end + row)] = slots[static_cast<size_t>(row)];
+    end += kRows;
+    live += kRows;
+    for (int count = 0; count < 100; ++count) {  // some leave
+      uint32_t& slot = slot_of_key[next_random(state) % static_cast<uint64_t>(end)];
+      if (slot == jetfast::kNoSlot) continue;
+      index.release(slot);
+      slot = jetfast::kNoSlot;
+      --live;
+    }
+    const int64_t stride = end / kRows;  // keys of all times are found, or are new again
+    find(0, stride, slots.data());
+    for (int64_t row = 0; row < kRows; ++row) {
+      uint32_t& slot = slot_of_key[static_cast<size_t>(row * stride)];
+      if (slot == jetfast::kNoSlot) {
+        slot = slots[static_cast<size_t>(row)];
+        ++live;
+      }
+      CHECK(slot == slots[static_cast<size_t>(row)]);
+    }
+    CHECK(index.live() == live);
+    if (end == 110'000) index.reserve(200'000);  // in the middle of growing
+  }
+  CHECK(index.live() > 196'608);  // it has grown in steps again
+}
+
+// In a table of eight lines it happens that each counts a key that went past it: a probe must end all the same.
+void a_probe_ends_although_no_line_says_so(SimdLevel level, size_t column_count, size_t key_count) {
+  KeyIndex index(std::vector<ColumnView>(column_count, int64_type()));
+  index.set_simd(level);
+  std::vector<uint32_t> slots(key_count);
+  uint64_t state = 1;
+  for (size_t step = 0; step < 2'000'000; ++step) {
+    uint32_t& slot = slots[step < key_count ? step : next_random(state) % key_count];
+    if (step >= key_count) index.release(slot);
+    const uint64_t key[2] = {next_random(state), next_random(state)};
+    std::vector<ColumnView> views(column_count, int64_type());
+    for (size_t column = 0; column < column_count; ++column) {
+      views[column].values = &key[column];
+      views[column].row_count = 1;
+    }
+    index.find_or_insert(views.data(), nullptr, 1, &slot);
+    CHECK(index.slot_limit() <= key_count);
+  }
+}
+
 void strings_come_and_go(SimdLevel level) {
   KeyIndex index({string_type(), int64_type()});
   index.set_simd(level);
@@ -160,8 +231,12 @@ int main() {
   for (const SimdLevel level : levels()) {
     words_equal_a_plain_map(level, 1);
     words_equal_a_plain_map(level, 2);
+    a_large_table_keeps_its_keys_while_it_grows(level, 1);
+    a_large_table_keeps_its_keys_while_it_grows(level, 2);
     strings_come_and_go(level);
   }
+  a_probe_ends_although_no_line_says_so(jetfast::available_simd(), 1, 24);
+  a_probe_ends_although_no_line_says_so(jetfast::available_simd(), 2, 16);
   rows_may_be_chosen_and_nulls_are_one_key();
   return 0;
 }

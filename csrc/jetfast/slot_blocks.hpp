@@ -1,0 +1,44 @@
+// Values by slot in blocks that stay where they are: room for more keys costs no copy of what is there.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "jetfast/slot_pool.hpp"
+
+namespace jetfast {
+
+template <typename T>
+class SlotBlocks {
+ public:
+  uint32_t limit() const { return limit_; }  // slots below it have a value
+  T& operator[](uint32_t slot) { return blocks_[slot / kBlockSlots][slot % kBlockSlots]; }
+  const T& operator[](uint32_t slot) const { return blocks_[slot / kBlockSlots][slot % kBlockSlots]; }
+
+  // Make room for a slot, and all below it.
+  void cover(uint32_t slot) {
+    while (slot >= limit_) add_room();
+  }
+
+  int64_t bytes() const {
+    int64_t bytes = static_cast<int64_t>(blocks_.capacity() * sizeof(std::vector<T>));
+    for (const std::vector<T>& block : blocks_) bytes += static_cast<int64_t>(block.capacity() * sizeof(T));
+    return bytes;
+  }
+
+ private:
+  static constexpr uint32_t kFirstSlots = 64;
+
+  // The first block doubles until it is full: few keys take little memory.
+  void add_room() {
+    if (limit_ % kBlockSlots == 0) blocks_.emplace_back();
+    const uint32_t room = blocks_.size() > 1 ? kBlockSlots : limit_ == 0 ? kFirstSlots : 2 * limit_;
+    blocks_.back().resize(room);
+    limit_ = static_cast<uint32_t>(blocks_.size() - 1) * kBlockSlots + room;
+  }
+
+  std::vector<std::vector<T>> blocks_;
+  uint32_t limit_ = 0;
+};
+
+}  // namespace jetfast
