@@ -152,7 +152,8 @@ class Processor:
 
         The flow stands still meanwhile; what is given is encoded and stored afterwards, by another thread, so it must
         not change any more. All batches of one `kind` have one schema. With a guarantee also called after `complete`,
-        once in each round. An error fails the round, not the job.
+        once in each round. An error fails the round, not the job; but after a JobFailedError or a RestartableError,
+        such as that of a sink that could not flush, the execution ends with it when the round is over.
         """
         return ()
 

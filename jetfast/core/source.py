@@ -135,7 +135,10 @@ class SinkWriter(Protocol):
         """Take rows. May block (a sink has its own thread unless `cooperative`)."""
 
     def flush(self) -> None:
-        """All rows written so far must outlive this process. Called before state is saved: only with a guarantee."""
+        """All rows written so far must outlive this process. Called before state is saved: only with a guarantee.
+
+        An error is one of the rows, and fails the job; RestartableError: they are read and written again.
+        """
 
     def finish(self) -> None:
         """All rows have been written: make them visible."""

@@ -21,7 +21,7 @@ what the others have stored is thrown away. But ids of transactions must be stor
 transaction that no snapshot names would be rolled back, one that is named but was never prepared would be lost.
 
 A failure of saving, storing or preparing is told in the report and stops nothing. A failure of phase 2 is an error of
-the tasklet.
+the tasklet; so is then a JobFailedError or RestartableError of `save_snapshot`: a sink that could not flush.
 
 A barrier of another member may come before this member was told to start the round: whoever is first makes it.
 

@@ -20,7 +20,7 @@ from jetfast.engine.outbound_edge import Outbox
 from jetfast.engine.processor_tasklet import ProcessorTasklet
 from jetfast.engine.restored_state import RestoredState, engine_state
 from jetfast.engine.snapshot_context import Saving, SnapshotContext, SnapshotEnding, SnapshotRound
-from jetfast.errors import ProtocolError
+from jetfast.errors import JobFailedError, ProtocolError, RestartableError
 
 INPUTS_NAMED = 5
 """Inputs of a processor that are told to be waited for."""
@@ -33,6 +33,7 @@ class SnapshotTasklet(ProcessorTasklet):
         "draining",
         "end_told",
         "ending",
+        "failure",
         "restored",
         "restored_counters",
         "round",
@@ -61,6 +62,8 @@ class SnapshotTasklet(ProcessorTasklet):
         """What it has frozen and not prepared yet."""
         self.ending: SnapshotEnding | None = None
         """The last phase 2 that it has finished."""
+        self.failure: Exception | None = None
+        """Why its state could not be saved, if that is a reason to end the execution when the round is over."""
         self.stopped = False
         """A terminal barrier has left."""
         self.end_told = False
@@ -128,10 +131,14 @@ class SnapshotTasklet(ProcessorTasklet):
     def commit(self, ending: SnapshotEnding) -> bool:
         """Finish phase 2; False if it takes longer."""
         snapshot_id = ending.round.snapshot_id
+        if self.failure is not None:
+            self.batch = None  # it is not to blame
+            raise self.explain(self.failure, f"in snapshot {snapshot_id}") from self.failure
         try:
             if not self.processor.commit(snapshot_id, ending.success):
                 return False
         except Exception as error:
+            self.batch = None
             raise self.explain(error, f"in phase 2 of snapshot {snapshot_id}") from error
         reach("after_commit_before_ack")
         self.ending = ending
@@ -256,6 +263,8 @@ class SnapshotTasklet(ProcessorTasklet):
             states += self.processor.save_snapshot()
         except Exception as problem:
             error = f"its state could not be saved: {type(problem).__name__}: {problem}"
+            # A round is never given up. But what a sink could not flush it may not try again.
+            self.failure = problem if isinstance(problem, JobFailedError | RestartableError) else None
         pause_us = max(0, context.now_us() - started_us)
         states += engine_state(self.done_sent, self.counters)
         reach("after_state_saved")

@@ -12,7 +12,14 @@ from jetfast.control.job_status import JobStatus
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.engine.snapshot_store import ExecutionRecord, StateTotals, ValidationRecord
-from jetfast.errors import JobCancelledError, JobFailedError, MemberLostError, OutcomeUnknown, StoreUnavailable
+from jetfast.errors import (
+    JobCancelledError,
+    JobFailedError,
+    MemberLostError,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TransportError,
+)
 from jetfast.testing import CRASH, EMPTY, Faults, TransactionalMemory
 from tests.simulation.stepped_job import SteppedJob
 
@@ -183,6 +190,64 @@ def test_at_least_once_loses_no_row() -> None:
     job = SteppedJob(copying(outside), seed=1, store=MemorySnapshotStore(), guarantee=AT_LEAST_ONCE, members=2)
     run_and_kill(job, kills=2)
     assert {row["row"] for row in outside.rows()} == set(range(ROWS))
+
+
+class Forgetful:
+    """A sink that holds rows until they are flushed, and forgets them if that fails, as it does once."""
+
+    name = "forgetful"
+    cooperative = True
+    parallelism_one = True
+    target = None
+
+    def __init__(self, error: Exception) -> None:
+        self.error: Exception | None = error
+        self.held: list[int] = []
+        self.kept: list[int] = []
+
+    def check(self, schema: pa.Schema) -> None:
+        pass
+
+    def check_target(self) -> None:
+        pass
+
+    def open_writer(self, schema: pa.Schema, context: Any) -> "Forgetful":
+        self.held = []
+        return self
+
+    def write(self, batch: Any) -> None:
+        self.held += batch.to_arrow()["row"].to_pylist()
+
+    def flush(self) -> None:
+        held, self.held = self.held, []
+        if self.error is not None and held:
+            error, self.error = self.error, None
+            raise error
+        self.kept += held
+
+    finish = flush
+
+    def abort(self) -> None:
+        self.held = []
+
+
+def test_rows_that_a_sink_could_not_flush_are_written_again_or_the_job_fails() -> None:
+    pipeline = jf.Pipeline("flushing")
+    lost = Forgetful(TransportError("the connection broke"))
+    pipeline.read(jf.memory(partitions=rows())).write(lost)
+    job = SteppedJob(pipeline, seed=1, store=MemorySnapshotStore(), interval="20ms")
+    job.run()
+    assert job.job.guarantee is AT_LEAST_ONCE
+    assert job.job.metrics["restarts"] == 1
+    assert set(lost.kept) == set(range(ROWS))
+    pipeline = jf.Pipeline("refused")
+    pipeline.read(jf.memory(partitions=rows())).write(Forgetful(ValueError("too long")), name="out")
+    job = SteppedJob(pipeline, seed=1, store=MemorySnapshotStore(), interval="20ms")
+    job.run()
+    assert isinstance(job.runner.error, JobFailedError)
+    assert "step 'out' failed in snapshot " in str(job.runner.error)
+    assert "forgetful: cannot flush: ValueError: too long" in str(job.runner.error)
+    assert job.job.metrics["restarts"] == 0
 
 
 def test_a_lost_connection_of_a_source_begins_again_and_a_poison_row_does_not() -> None:

@@ -12,7 +12,7 @@ from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.execution import Execution
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.engine.snapshot_store import SnapshotArea
-from jetfast.errors import JobFailedError, ProtocolError
+from jetfast.errors import JobFailedError, ProtocolError, RestartableError
 from tests.engine.graphs import Log, LoggingSink, Passing, ScriptedSource, batch_of, graph, values_of
 from tests.engine.rounds import CommittingSink, Outside, Run
 
@@ -213,6 +213,26 @@ def test_an_error_in_phase_1_is_a_flag_and_stops_nothing(where):
     items.append(batch_of(2))
     settle(job)
     assert ("rows", 2) in log.of("next")
+
+
+@pytest.mark.parametrize("kind", [JobFailedError, RestartableError])
+def test_a_sink_that_could_not_flush_ends_the_execution_when_the_round_is_over(kind):
+    log = Log()
+
+    class Failing(Told):
+        def save_snapshot(self):
+            raise kind("sink: cannot flush")
+
+    job = run(pipeline(lambda: Failing(log), lambda: Told(log, "next"), source=lambda: Waiting([batch_of(1)])))
+    settle(job)
+    job.start_snapshot()
+    job.until(job.saved)
+    assert job.members[0].saved[1].errors == [
+        f"step 'step0', processor 0: its state could not be saved: {kind.__name__}: sink: cannot flush"
+    ]
+    assert ("save", 1) in log.of("next"), "the barrier went on"
+    with pytest.raises(kind, match="sink: cannot flush"):
+        job.end_snapshot(success=False)
 
 
 def test_what_could_not_be_stored_is_not_prepared():
