@@ -11,6 +11,7 @@ has created a record looks whether a greater one exists, and has lost if so. Wha
 
 import contextlib
 import re
+import uuid
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 from urllib.parse import quote, unquote
@@ -55,8 +56,9 @@ class Blobs(Protocol):
     def survives(self) -> str:
         """What it outlives, for people."""
 
-    def check(self) -> None:
-        """Raise JobDefinitionError if bytes cannot be kept here or exclusive creation does not work."""
+    @property
+    def exclusive_by(self) -> str:
+        """How `create` is exclusive, for people: "hard links"."""
 
     def put(self, name: str, pieces: Sequence[bytes | memoryview]) -> None:
         """Keep bytes durably under a name: all of them, or nothing. Replaces what was there."""
@@ -94,7 +96,18 @@ class BlobSnapshotStore:
         return self.blobs.survives
 
     def check(self) -> None:
-        self.blobs.check()
+        blobs = self.blobs
+        probe = f"probe-{uuid.uuid4().hex}"
+        try:
+            works = blobs.create(probe, b"1") and not blobs.create(probe, b"2") and blobs.get(probe) == b"1"
+            blobs.delete([probe])
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            raise JobDefinitionError(f"snapshots cannot be kept in {self.name}: {error}") from error
+        if not works:
+            raise JobDefinitionError(
+                f"snapshots cannot be kept exactly once in {self.name}: it does not keep to {blobs.exclusive_by}; two "
+                "coordinators could decide differently"
+            )
 
     def read_record(self, job: str) -> VersionedRecord | None:
         # Between the look at the list and the reading the record may be replaced, and deleted as an old one.

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from jetfast.errors import JobDefinitionError, OutcomeUnknown, StoreUnavailable
+from jetfast.errors import OutcomeUnknown, StoreUnavailable
 
 _TEMPORARY = ".writing-"
 
@@ -19,6 +19,8 @@ class DirectoryBlobs:
     too; should its answer be lost there, the number of links tells whether it was made.
     """
 
+    exclusive_by = "hard links"
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
 
@@ -29,21 +31,6 @@ class DirectoryBlobs:
     @property
     def survives(self) -> str:
         return f"the loss of every process, as long as {self.path} is there"
-
-    def check(self) -> None:
-        probe = f"probe-{uuid.uuid4().hex}"
-        try:
-            works = self.create(probe, b"1") and not self.create(probe, b"2") and self.get(probe) == b"1"
-            self.delete([probe])
-        except (OSError, StoreUnavailable, OutcomeUnknown) as error:
-            raise JobDefinitionError(
-                f"snapshots cannot be kept in {self.name}: {error}; it must be a directory on a file system with hard "
-                "links that this process may write to"
-            ) from error
-        if not works:
-            raise JobDefinitionError(
-                f"snapshots cannot be kept in {self.name}: exclusive creation of files fails there"
-            )
 
     def put(self, name: str, pieces: Sequence[bytes | memoryview]) -> None:
         target = self.path / name

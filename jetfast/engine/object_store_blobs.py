@@ -1,6 +1,5 @@
 """Named bytes in an object store (S3, Google Cloud Storage, Azure, ...), created exclusively by a conditional put."""
 
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,8 @@ class ObjectStoreBlobs:
         comes from the environment, as with the clouds' own tools
     """
 
+    exclusive_by = "conditional puts (If-None-Match)"
+
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self.url = url
         self.options = dict(options or {})
@@ -31,19 +32,6 @@ class ObjectStoreBlobs:
     @property
     def survives(self) -> str:
         return f"the loss of every process, as long as {self.url} is there"
-
-    def check(self) -> None:
-        probe = f"probe-{uuid.uuid4().hex}"
-        try:
-            works = self.create(probe, b"1") and not self.create(probe, b"2") and self.get(probe) == b"1"
-            self.delete([probe])
-        except (StoreUnavailable, OutcomeUnknown) as error:
-            raise JobDefinitionError(f"snapshots cannot be kept in {self.name}: {error}") from error
-        if not works:
-            raise JobDefinitionError(
-                f"snapshots cannot be kept exactly once in {self.name}: it does not keep to conditional puts "
-                "(If-None-Match); two coordinators could decide differently"
-            )
 
     def put(self, name: str, pieces: Sequence[bytes | memoryview]) -> None:
         store = self._store()
