@@ -12,14 +12,14 @@ from jetfast.core.batch import Batch
 from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position, Rows
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, JobFailedError
 
 BLOCK_ROWS = 8192
 """Rows are always made in blocks of this size, each with random numbers of its own: (seed, partition, block)."""
 BATCH_DELAY_US = 1_000
 """With a rate, due rows are gathered for this long before they are given out."""
 
-_POSITION = struct.Struct("<q")  # rows of the partition given out so far
+_POSITION = struct.Struct("<qq")  # rows of the partition given out so far; partitions, which decide on its row numbers
 _START = np.datetime64("2024-01-01T00:00:00", "us").astype(np.int64)
 
 MakeRows = Callable[[npt.NDArray[np.int64], np.random.Generator], Any]
@@ -108,7 +108,7 @@ class RandomColumns:
 
 
 class GeneratorSource:
-    """See `generator`. Position: rows of the partition given out so far."""
+    """See `generator`. Position: rows of the partition given out so far, and the number of partitions."""
 
     cooperative = True
     source_delivery = Delivery.REPLAYABLE
@@ -175,7 +175,13 @@ class GeneratorReader:
         self.source = source
         self.partition = partition
         self.now_us = now_us
-        self.row: int = _POSITION.unpack(position)[0] if position is not None else 0
+        self.row: int
+        self.row, count = (0, source.partition_count) if position is None else _POSITION.unpack(position)
+        if count != source.partition_count:
+            raise JobFailedError(
+                f"{source.name}: the snapshot was taken with {count} partitions, now there are "
+                f"{source.partition_count}: they hold other rows. Give it partitions={count} again"
+            )
         self.row_end = source.partition_rows(partition)
         self.block_index = -1
         self.block: Batch | None = None
@@ -191,7 +197,7 @@ class GeneratorReader:
         row_count = BLOCK_ROWS if self.row_end is None else min(BLOCK_ROWS, self.row_end - block_index * BLOCK_ROWS)
         due = min(row_count - row_in_block, self._due_rows())
         if due <= 0:
-            return Rows(self.empty, _POSITION.pack(self.row))
+            return Rows(self.empty, self._position())
         if self.block_index != block_index:
             self.block = Batch.from_arrow(self.source.make_block(self.partition, block_index, row_count))
             self.block_index = block_index
@@ -199,7 +205,10 @@ class GeneratorReader:
         batch = self.block if due == self.block.row_count else self.block.slice(row_in_block, due)
         first_row = self.row
         self.row += due
-        return Rows(batch, _POSITION.pack(self.row), first_row)
+        return Rows(batch, self._position(), first_row)
+
+    def _position(self) -> Position:
+        return _POSITION.pack(self.row, self.source.partition_count)
 
     def _due_rows(self) -> int:
         """Rows that the schedule wants now. The first is due at once, row k after k / rate."""

@@ -294,7 +294,6 @@ cdef class ResultTable:
         self.owned = range(partition_count) if partitions is None else [int(partition) for partition in partitions]
         for partition in self.owned:
             self._check_partition(partition)
-        self.restored = set()
         return 0
 
     cdef int restore_rows(self, Batch batch, int32_t partition) except -1:
@@ -478,21 +477,14 @@ cdef class ResultTable:
         if kind == self.state_kind:
             check_batch_schema(rows.schema, self.layout.partial_schema, f"saved {kind} (is the pipeline another one?)")
             self.restore_rows(Batch.from_arrow(rows), partition)
-            self.restored.add(partition)
-            self._expect_keys()
+            if not self.expects_keys:
+                self.expects_keys = True
+                self.results.expect_keys(len(self.owned))
         elif kind == "bounds":
             for bound in rows.column("bound").to_pylist():
                 self.results.restore_bound(partition, bound)
         else:
             raise ValueError(f"this step saves {self.state_kind} and bounds, not {kind!r}")
-
-    cdef int _expect_keys(self) except -1:
-        """Make room for the keys of the partitions that have not come back yet: about as many each as of those that have."""
-        cdef KeyIndex* keys = &self.results.keys()
-        cdef int64_t count = keys.live() * len(self.owned) // len(self.restored)
-        with nogil:
-            keys.reserve(count)
-        return 0
 
     def finish_restore(self):
         """All state has come back; rows may follow."""

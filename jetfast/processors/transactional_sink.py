@@ -32,7 +32,7 @@ from jetfast.core.transaction import (
     TransactionId,
     TransactionOwner,
 )
-from jetfast.errors import DataLostError, ProtocolError, RestartableError
+from jetfast.errors import DataLostError, JetfastError, JobFailedError, ProtocolError, RestartableError
 from jetfast.processors.sink_writer import SinkWriterProcessor, call_writer
 from jetfast.processors.transaction_ids import FreeIds, PooledIds, ids_to_probe
 
@@ -75,7 +75,7 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         self.saving = False
         """A snapshot is under way: `waiting` may be decided without our knowing."""
         self.input_taken = False
-        self.failure: RestartableError | None = None
+        self.failure: JetfastError | None = None
 
     def open(self, context: ProcessorContext) -> None:
         self.owner = TransactionOwner.of(context)
@@ -312,8 +312,6 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
     def _commit(self, transactions: TransactionalWriter, text: str, token: bytes) -> None:
         try:
             transactions.commit(text, token)
-        except DataLostError:
-            raise
         except Exception as error:
             raise self._in_doubt(f"transaction {text} could not be committed", error) from error
 
@@ -321,8 +319,10 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         for text in texts:
             transactions.rollback(text)
 
-    def _in_doubt(self, what: str, error: Exception) -> RestartableError:
-        return RestartableError(f"step {self.context.vertex!r}, {self.sink.name}: {what}: {error}")
+    def _in_doubt(self, what: str, error: Exception) -> JetfastError:
+        """The error to raise: a restart may help, unless the connector says that the user or the operator must act."""
+        kind = next((kind for kind in (DataLostError, JobFailedError) if isinstance(error, kind)), RestartableError)
+        return kind(f"step {self.context.vertex!r}, {self.sink.name}: {what}: {error}")
 
     def close(self, error: BaseException | None) -> None:
         transactions, self.transactions = self.transactions, None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jetfast.connectors import generator as module
 from jetfast.connectors.generator import generator
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, JobFailedError
 from tests.connectors.reading import check_resuming, context, read_all, read_partition
 
 COLUMNS = {"id": pa.int64(), "price": pa.float64(), "word": pa.string(), "time": pa.timestamp("us"), "flag": pa.bool_()}
@@ -94,6 +94,12 @@ def test_reading_resumes_at_any_position(rows: int, partitions: int, block_rows:
         source = generator(numbered, rows=rows, partitions=partitions)
         for partition in source.partitions():
             check_resuming(source, partition)
+
+
+def test_a_position_of_another_number_of_partitions_is_refused_for_they_hold_other_rows() -> None:
+    position = read_partition(generator(numbered, rows=20, partitions=2), "1").positions[-1]
+    with pytest.raises(JobFailedError, match="was taken with 2 partitions, now there are 3.*partitions=2"):
+        read_partition(generator(numbered, rows=20, partitions=3), "1", position)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from jetfast.control import job_state
 from jetfast.core.crash_points import CRASH_POINTS, CrashPoint, set_crash_hook
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.engine.snapshot_store import ValidationRecord
-from jetfast.errors import JobCancelledError, StoreUnavailable
+from jetfast.errors import JobCancelledError, JobFailedError, StoreUnavailable
 from jetfast.testing import VirtualClock, kill_member
 from tests.connectors.postgres_server import PostgresServer
 from tests.simulation.simulated_run import SimulatedCrash
@@ -234,4 +234,22 @@ def test_members_on_threads_that_are_killed_lose_and_double_nothing(
     job.wait(PATIENCE_S)
     assert killing.rows == []
     assert job.metrics["restarts"] >= 1
+    tables.check()
+
+
+def test_a_row_that_the_table_refuses_fails_the_job_at_once_though_it_may_be_seen_only_in_phase_2(
+    tables: Tables,
+) -> None:
+    tables.grow(20)
+    tables.execute("alter table target add check (id <> 15)")
+    store = MemorySnapshotStore()
+    job = stepped(tables.pipeline(bounded=True), seed=1, store=store)
+    job.run()
+    assert isinstance(job.runner.error, JobFailedError)
+    assert 'violates check constraint "target_id_check"' in str(job.runner.error)
+    assert job.job.metrics["restarts"] == 0
+    tables.execute("alter table target drop constraint target_id_check")
+    job = stepped(tables.pipeline(bounded=True), seed=2, store=store)
+    job.run()
+    assert job.runner.error is None
     tables.check()

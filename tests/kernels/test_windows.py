@@ -549,24 +549,6 @@ def test_a_float_sum_stays_exact_after_any_number_of_slides() -> None:
             assert math.isnan(row["s"]) == bool(np.isnan(window).any())
 
 
-def test_the_first_partition_that_comes_back_tells_how_many_keys_there_will_be() -> None:
-    schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us"))])
-    keys = pa.array(range(20_000), pa.int64())
-    batch = pa.record_batch([keys, pa.nulls(20_000, pa.int64()).fill_null(7).cast(pa.timestamp("us"))], schema=schema)
-    saved, restored = (
-        WindowTable(schema, ["k"], "t", [("n", "count", None)], 20, 5, partition_count=8) for _ in range(2)
-    )
-    saved.accumulate(Batch.from_arrow(batch))
-    first, *others = saved.save()
-    restored.restore(*first)
-    assert restored.memory()["keys"] < 3_000
-    assert restored.memory()["key_bytes"] > saved.memory()["key_bytes"] / 2
-    for piece in others:
-        restored.restore(*piece)
-    assert restored.memory()["keys"] == 20_000
-    assert restored.memory()["key_bytes"] <= saved.memory()["key_bytes"] * 1.1
-
-
 def test_a_far_future_row_makes_neither_frames_nor_windows_in_between() -> None:
     table = make_table((100, 1, 0), ["k"])
     row = {"k": 1, "s": None, "t": 0, "f": 1.0, "i": 1, "d": None}
@@ -771,3 +753,17 @@ def test_sliding_windows_equal_duckdb() -> None:
     for row, want in zip(sorted(tuple(row.values()) for row in found), sorted(wanted), strict=True):
         assert row[:5] + row[6:] == want[:5] + want[6:]
         assert row[5] == pytest.approx(want[5], rel=1e-12)
+
+
+def test_restored_keys_take_the_memory_that_they_took_before():
+    schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us"))])
+    keys = np.arange(20_000)
+    table = WindowTable(schema, ["k"], "t", [("n", "count", None)], 100, 10)
+    for frame in range(3):
+        table.accumulate(
+            Batch.from_arrow(pa.record_batch([keys, np.full(20_000, frame * 10, "M8[us]")], schema=schema))
+        )
+    restored = WindowTable(schema, ["k"], "t", [("n", "count", None)], 100, 10)
+    restore_all([restored], table.save())
+    assert restored.memory()["keys"] == 20_000
+    assert restored.memory()["key_bytes"] <= 2 * table.memory()["key_bytes"]

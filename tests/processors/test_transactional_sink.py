@@ -237,6 +237,33 @@ def test_a_commit_whose_outcome_is_unknown_asks_for_a_restart_which_commits_agai
     assert ids(outside) == [1]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_system_refuses_in_either_phase_is_no_reason_to_restart(kind, monkeypatch):
+    """A constraint may be looked at only when a transaction is prepared, or when staged rows are moved."""
+    outside = KINDS[kind]()
+    processor = restored(outside, [])
+
+    def refuse(transaction, token=b""):
+        raise JobFailedError("row 7 violates a constraint")
+
+    write(processor, 7)
+    saved(processor)
+    monkeypatch.setattr(processor.transactions, "prepare", refuse)
+    with pytest.raises(JobFailedError, match=r"sink.*could not be prepared: row 7 violates"):
+        processor.prepare(1)
+    with pytest.raises(JobFailedError, match="could not be prepared"):
+        processor.commit(1, False)
+    processor.close(JobFailedError("the job has failed"))
+    processor = restored(outside, [], execution=2)
+    write(processor, 7)
+    states = phase_1(processor)
+    monkeypatch.setattr(processor.transactions, "commit", refuse)
+    with pytest.raises(JobFailedError, match=r"sink.*could not be committed: row 7 violates"):
+        processor.commit(1, True)
+    restored(outside, states, execution=3)  # when the constraint is gone
+    assert ids(outside) == [7]
+
+
 def test_a_mark_that_cannot_be_removed_asks_for_a_restart():
     outside = TransactionalMemory.named()
     processor = restored(outside, [])

@@ -35,3 +35,4 @@ cdef extern from "jetfast/keyed_results.hpp" namespace "jetfast" nogil:
         Rows save(int64_t& cursor, int64_t rows_max, vector[int64_t]& offsets) except +
         int64_t bound(int32_t partition) noexcept
         void restore_bound(int32_t partition, int64_t bound) except +
+        void expect_keys(int64_t partitions) except +
