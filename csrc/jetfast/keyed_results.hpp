@@ -56,6 +56,9 @@ class KeyedResults : public KeyedFrames {
 
   virtual void restore_bound(int32_t partition, int64_t bound) = 0;
 
+  // Keys of one of so many partitions have come back; hashing divides keys evenly, so as many of each will.
+  void expect_keys(int64_t partitions) { keys_.reserve(keys_.live() * partitions); }
+
   int64_t late_rows = 0;         // missed every window
   int64_t partly_late_rows = 0;  // missed some
 
