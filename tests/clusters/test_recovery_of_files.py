@@ -13,7 +13,7 @@ import jetfast as jf
 from jetfast.control import job_state
 from jetfast.core.crash_points import CRASH_POINTS, CrashPoint, set_crash_hook
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
-from jetfast.errors import JobCancelledError, JobFailedError
+from jetfast.errors import DataLostError, JobCancelledError, JobFailedError
 from jetfast.testing import EMPTY, kill_member
 from tests.clusters.test_recovery import run_and_kill
 from tests.connectors.reading import read_all
@@ -115,6 +115,24 @@ def test_at_least_once_a_cancelled_job_keeps_what_it_has_flushed(tmp_path: Path)
     later = SteppedJob(copying(tmp_path), seed=2, store=store, guarantee=jf.Guarantee.AT_LEAST_ONCE)
     later.run()
     assert set(rows_in(tmp_path)) == set(range(ROWS))
+
+
+def test_a_file_of_a_decided_snapshot_that_was_removed_is_lost_data_and_no_reason_to_restart(tmp_path: Path) -> None:
+    store = MemorySnapshotStore()
+    job = SteppedJob(copying(tmp_path), seed=1, store=store, interval="10ms")
+
+    def decided() -> bool:
+        found = store.read_record("copying")
+        return found is not None and found.record.snapshot is not None and bool(temporary_files(tmp_path))
+
+    job.run(decided)  # and then all of it dies, before phase 2
+    for name in temporary_files(tmp_path):
+        (tmp_path / name).unlink()
+    later = SteppedJob(copying(tmp_path), seed=2, store=store)
+    later.run()
+    assert isinstance(later.runner.error, DataLostError)
+    assert "is gone, which the snapshot counts on" in str(later.runner.error)
+    assert later.job.metrics["restarts"] == 0
 
 
 def test_a_full_disk_fails_snapshots_and_not_the_job_and_leaves_nothing_half_written(
