@@ -14,7 +14,7 @@ from jetfast.core.batch import Batch, batches_with_origin
 from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import LARGE_BATCH_ROWS, Position, Rows
-from jetfast.errors import JobDefinitionError, RestartableError
+from jetfast.errors import JobDefinitionError, JobFailedError, RestartableError
 from jetfast.types import BATCH_ROWS_MAX, Duration, positive_duration_us
 
 
@@ -54,7 +54,7 @@ def silence(duration: Duration) -> Silence:
     return Silence(positive_duration_us(duration, "silence"))
 
 
-_POSITION = struct.Struct("<qqq")  # item of the script, row in it, row in the partition
+_POSITION = struct.Struct("<qqqq")  # item of the script, row in it, row in the partition; MemorySource.divided_into
 _crashed: set[tuple[str, str, int]] = set()  # (source, partition, item) that have crashed in this process
 
 Script = tuple[pa.RecordBatch | ScriptItem | Silence, ...]
@@ -85,10 +85,12 @@ def memory(
     Raises JobDefinitionError if pieces differ in columns or types, or the data cannot be read as a table.
     """
     label = name or "memory"
+    divided_into = 0
     if isinstance(partitions, int):
         if partitions < 1:
             raise JobDefinitionError(f"{label}: partitions must be at least 1, got {partitions}")
         scripts = _divide(_script(label, data, schema), partitions)
+        divided_into = partitions if partitions > 1 else 0
     elif partitions is None:
         scripts = {"0": _script(label, data, schema)}
     else:
@@ -114,11 +116,11 @@ def memory(
                 )
     if found is None:
         raise JobDefinitionError(f"{label}: there are no rows that tell the columns; give schema=")
-    return MemorySource(label, found, scripts, not unbounded, batch_rows, uuid.uuid4().hex)
+    return MemorySource(label, found, scripts, not unbounded, batch_rows, uuid.uuid4().hex, divided_into=divided_into)
 
 
 class MemorySource:
-    """See `memory`. Position: item of the script and row in it."""
+    """See `memory`. Position: item of the script and row in it, and into how many partitions the data was divided."""
 
     cooperative = True
     source_delivery = Delivery.REPLAYABLE
@@ -132,6 +134,7 @@ class MemorySource:
         batch_rows: int,
         identity: str,
         ends: bool | None = None,
+        divided_into: int = 0,
     ) -> None:
         self.name = name
         self.schema = schema
@@ -140,6 +143,8 @@ class MemorySource:
         self.ends = bounded if ends is None else ends
         """Do partitions end with their script? One that ends, but is not said to be bounded, may turn idle before."""
         self.batch_rows = batch_rows
+        self.divided_into = divided_into
+        """Into how many partitions the data was divided here, which decides what each holds; 0: they were given."""
         self.identity = identity
         """Names this source in its copies, so that each CRASH happens once."""
         self._answers: dict[str, list[Rows | None]] = {}
@@ -173,7 +178,16 @@ class MemorySource:
             key: tuple(item.select(list(names)) if isinstance(item, pa.RecordBatch) else item for item in script)
             for key, script in self.scripts.items()
         }
-        return type(self)(self.name, schema, scripts, self.bounded, self.batch_rows, self.identity, self.ends)
+        return type(self)(
+            self.name,
+            schema,
+            scripts,
+            self.bounded,
+            self.batch_rows,
+            self.identity,
+            self.ends,
+            self.divided_into,
+        )
 
 
 class MemoryReader:
@@ -186,7 +200,14 @@ class MemoryReader:
         self.partition = partition
         self.script = source.scripts[partition]
         self.answers = source.answers_of(partition)
-        self.item, self.row, self.partition_row = _POSITION.unpack(position) if position is not None else (0, 0, 0)
+        self.item, self.row, self.partition_row, divided_into = (
+            (0, 0, 0, source.divided_into) if position is None else _POSITION.unpack(position)
+        )
+        if divided_into != source.divided_into:
+            raise JobFailedError(
+                f"{source.name}: the snapshot was taken with {_division(divided_into)}, and now there is "
+                f"{_division(source.divided_into)}: its partitions hold other rows"
+            )
         self.empty = Batch.empty(source.schema)
         self.now_us = now_us
         self.silent_since_us: int | None = None
@@ -244,7 +265,7 @@ class MemoryReader:
         row = self.partition_row - self.row
         for index, batch in enumerate(batches_with_origin(batches, self.partition, row), self.item):
             end = row + batch.row_count
-            self.answers[index] = Rows(batch, _POSITION.pack(index + 1, 0, end), row)
+            self.answers[index] = Rows(batch, _POSITION.pack(index + 1, 0, end, self.source.divided_into), row)
             row = end
         answer: Rows | None = self.answers[self.item]
         return answer
@@ -282,7 +303,7 @@ class MemoryReader:
         return Rows(part, self._position(), first_row)
 
     def _position(self) -> Position:
-        return _POSITION.pack(self.item, self.row, self.partition_row)
+        return _POSITION.pack(self.item, self.row, self.partition_row, self.source.divided_into)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -356,6 +377,10 @@ def _divide(script: Script, count: int) -> dict[str, Script]:
     if not total and script:
         scripts["0"] = script  # it tells the columns
     return scripts
+
+
+def _division(divided_into: int) -> str:
+    return f"partitions={divided_into}" if divided_into else "no number of partitions"
 
 
 def _columns(schema: pa.Schema) -> str:

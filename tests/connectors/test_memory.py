@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetfast.connectors.memory import CRASH, EMPTY, memory
-from jetfast.errors import JobDefinitionError, RestartableError
+from jetfast.errors import JobDefinitionError, JobFailedError, RestartableError
 from tests.connectors.reading import check_resuming, context, read_all, read_partition
 
 COLUMNS = {"id": [1, 2, 3], "name": ["a", None, "c"]}
@@ -124,3 +124,15 @@ def test_reading_resumes_at_any_position(script: list[Any], batch_rows: int) -> 
     whole = check_resuming(memory(tables, batch_rows=batch_rows), "0")
     assert len(whole.rows) == sum(item for item in script if item is not EMPTY)
     assert all(count <= batch_rows for count in whole.batch_rows)
+
+
+def test_a_position_is_refused_if_the_data_was_divided_into_another_number_of_partitions() -> None:
+    position = read_partition(memory(COLUMNS, partitions=2), "0").positions[-1]
+    assert read_partition(memory(COLUMNS, partitions=2).with_columns(["name"]), "0", position).rows == []
+    with pytest.raises(JobFailedError, match="taken with partitions=2, and now there is partitions=3"):
+        read_partition(memory(COLUMNS, partitions=3), "0", position)
+    with pytest.raises(JobFailedError, match="taken with partitions=2, and now there is no number of partitions"):
+        read_partition(memory(COLUMNS), "0", position)
+    whole = read_partition(memory(COLUMNS), "0").positions[-1]
+    assert read_partition(memory(COLUMNS, partitions=1), "0", whole).rows == []
+    assert read_partition(memory(partitions={"0": COLUMNS, "1": COLUMNS}), "0", whole).rows == []
