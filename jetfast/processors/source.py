@@ -119,6 +119,9 @@ class SourceReader(SourceProcessor):
         self.all_partitions = list(self.source.partitions())
         self.restored: dict[str, dict[str, Any]] = {}
         self.is_restored = False
+        self.gone: list[tuple[Any, ...]] = []
+        """Saved state of partitions that were read to their end and are not there now: should they come back, they
+        are not read again."""
         self.started = False
         self.rotation = 0  # where an unbounded source without event time begins to ask
         self.clock = PolledClock()
@@ -195,6 +198,7 @@ class SourceReader(SourceProcessor):
             finished = partition not in self.unfinished
             position, row = self.positions[partition], self.next_rows[partition]
             rows.append((name, position, row, watermark, idle, finished, self.context.index, self.context.parallelism))
+        rows += self.gone
         columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in _STATE_SCHEMA]
         return (StateBatch(BROADCAST, _STATE_KIND, pa.record_batch(columns, schema=_STATE_SCHEMA)),)
 
@@ -212,6 +216,11 @@ class SourceReader(SourceProcessor):
             )
         if self.is_restored:
             self._take_partitions(self._assigned_again())
+            if self.context.index == 0:
+                place = {"reader": 0, "parallelism": self.context.parallelism}
+                self.gone = [
+                    tuple((each | place).values()) for name, each in self.restored.items() if name not in names
+                ]
         for partition, name in enumerate(self.partitions):
             saved = self.restored.get(name)
             if saved is None:

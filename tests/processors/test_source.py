@@ -320,6 +320,16 @@ def test_new_partitions_go_to_readers_that_have_not_ended_and_the_others_stay_wh
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_partition_that_was_read_is_not_read_again_if_it_was_away_for_a_while(parallelism: int) -> None:
+    parts = {"a": [rows((0, 1))], "b": [rows((0, 2)), rows((1, 3))]}
+    processors = [opened(timed(memory(partitions=parts)), index, 2) for index in range(2)]
+    drain(processors[0])
+    for partitions in ({"b": parts["b"]}, {"b": parts["b"]}, parts):
+        processors = moved(processors, timed(memory(partitions=partitions)), parallelism)
+    assert sorted(v for one in processors for item in drain(one) if isinstance(item, list) for v in item) == [2, 3]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
 def test_partitions_that_come_after_all_input_was_read_are_not_read_and_named(
     parallelism: int, caplog: pytest.LogCaptureFixture
 ) -> None:
