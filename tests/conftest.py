@@ -1,5 +1,6 @@
 """Shared by all tests: how many examples a property tries, and Spark sessions for tests marked `spark`."""
 
+import gc
 import os
 import shutil
 import sys
@@ -28,6 +29,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         wanted = function._hypothesis_internal_use_settings
         fewer = max(wanted.max_examples // 4, min(wanted.max_examples, FEW_EXAMPLES))
         function._hypothesis_internal_use_settings = settings(wanted, max_examples=fewer)
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage among what tests make, not among all that they import."""
+    gc.collect()
+    gc.freeze()
 
 
 # Spark's Python workers are this interpreter; the system's python3 would lack pyarrow.
