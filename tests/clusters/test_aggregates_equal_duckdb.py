@@ -123,15 +123,22 @@ def run(case: Case, window: AnyWindow, members: int, workers: int, batch_rows: i
     return by_window(table.to_pylist(), "window_start", "window_end")
 
 
-def is_near(found: Any, exact: Any, relative: float) -> bool:
+def is_near(found: Any, exact: Any, relative: float, absolute: float = 1e-9) -> bool:
     if isinstance(exact, list):
         return isinstance(found, list) and len(found) == len(exact) and all(map(is_near, found, exact, [relative] * 9))
     if found is None or exact is None or math.isnan(exact):
         return found is None and (exact is None or math.isnan(exact))
-    return abs(found - exact) <= relative * abs(exact) + 1e-9
+    return abs(found - exact) <= relative * abs(exact) + absolute
 
 
-TOLERANCES = {"middle": 0.001, "rest": 0.001, "trend": 1e-6, "trend_in_time": 1e-6, "about": 0.05}
+TOLERANCES = {
+    "middle": (0.001,),
+    "rest": (0.001,),
+    "trend": (1e-6,),
+    "trend_in_time": (1e-6,),
+    "about": (0.05, 1),  # two of few values may share a register: one of 14 is more than a twentieth
+}
+"""What may be missing: relative, absolute."""
 
 
 def check(case: Case, window: AnyWindow, members: int, workers: int, batch_rows: int) -> None:
@@ -140,7 +147,7 @@ def check(case: Case, window: AnyWindow, members: int, workers: int, batch_rows:
     for place, row in found.items():
         for name, value in row.items():
             if name in TOLERANCES:
-                assert is_near(value, exact[place][name], TOLERANCES[name]), (place, name, value, exact[place][name])
+                assert is_near(value, exact[place][name], *TOLERANCES[name]), (place, name, value, exact[place][name])
             else:
                 assert value == exact[place][name], (place, name)
 
