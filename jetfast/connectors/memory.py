@@ -13,7 +13,7 @@ import pyarrow as pa
 from jetfast.core.batch import Batch, batches_with_origin
 from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
-from jetfast.core.source import LARGE_BATCH_ROWS, Position, Rows
+from jetfast.core.source import LARGE_BATCH_ROWS, Position, ReadyRows, Rows
 from jetfast.errors import JobDefinitionError, JobFailedError, RestartableError
 from jetfast.types import BATCH_ROWS_MAX, Duration, positive_duration_us
 
@@ -32,7 +32,7 @@ class ScriptItem(Enum):
 CRASH = ScriptItem.CRASH
 EMPTY = ScriptItem.EMPTY
 
-ANSWERS_AT_ONCE = 16
+BATCHES_AT_ONCE = 16
 """Record batches that are taken in together; a reader that has its rows to itself is in the way of no other."""
 
 SILENCE_STEP_US = 500_000
@@ -147,17 +147,17 @@ class MemorySource:
         """Into how many partitions the data was divided here, which decides what each holds; 0: they were given."""
         self.identity = identity
         """Names this source in its copies, so that each CRASH happens once."""
-        self._answers: dict[str, list[Rows | None]] = {}
+        self._batches: dict[str, list[Batch | None]] = {}
 
-    def answers_of(self, partition: str) -> list[Rows | None]:
-        """What each item of a script gives if it is read whole; None for what gives no rows, or was not read yet.
+    def batches_of(self, partition: str) -> list[Batch | None]:
+        """The batch of each item of a script; None for what gives no rows, or was not read yet.
 
-        Made once (zero-copy), so that reading again makes nothing. The batches know where they come from.
+        Made once (zero-copy), so that reading again makes nothing. They know where they come from.
         """
-        return self._answers.setdefault(partition, [None] * len(self.scripts[partition]))
+        return self._batches.setdefault(partition, [None] * len(self.scripts[partition]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_answers": {}}
+        return self.__dict__ | {"_batches": {}}
 
     def partitions(self) -> Sequence[str]:
         return list(self.scripts)
@@ -199,7 +199,7 @@ class MemoryReader:
         self.source = source
         self.partition = partition
         self.script = source.scripts[partition]
-        self.answers = source.answers_of(partition)
+        self.batches = source.batches_of(partition)
         self.item, self.row, self.partition_row, divided_into = (
             (0, 0, 0, source.divided_into) if position is None else _POSITION.unpack(position)
         )
@@ -237,38 +237,36 @@ class MemoryReader:
                 return self._read_rows()
         return None if self.source.ends else Rows(self.empty, self._position())
 
-    def read_ready(self, rows_max: int) -> list[Rows]:
-        ready: list[Rows] = []
+    def read_ready(self, rows_max: int) -> ReadyRows | None:
+        ready: list[Batch] = []
         if self.row != 0:
-            return ready
-        answers, row_limit = self.answers, self.source.batch_rows
-        while rows_max > 0 and self.item < len(answers):
-            answer = answers[self.item] or self._make_answers()
-            if answer is None:
-                break
-            row_count = answer.batch.row_count
+            return None
+        batches, row_limit = self.batches, self.source.batch_rows
+        while rows_max > 0 and self.item < len(batches):
+            batch = batches[self.item]
+            if batch is None:
+                batch = self._take_in()
+                if batch is None:
+                    break
+            row_count = batch.row_count
             if not LARGE_BATCH_ROWS <= row_count <= row_limit:
                 break
             rows_max -= row_count
             self.item += 1
             self.partition_row += row_count
-            ready.append(answer)
-        return ready
+            ready.append(batch)
+        return ReadyRows(ready, self._position()) if ready else None
 
-    def _make_answers(self) -> Rows | None:
-        """Make the answer of this item, if it has rows, and those of the next ones, if they do; return the first."""
-        batches: list[pa.RecordBatch] = []
-        for item in self.script[self.item : self.item + ANSWERS_AT_ONCE]:
+    def _take_in(self) -> Batch | None:
+        """Make the batch of this item, if it has rows, and those of the next ones, if they do; return the first."""
+        pieces: list[pa.RecordBatch] = []
+        for item in self.script[self.item : self.item + BATCHES_AT_ONCE]:
             if not isinstance(item, pa.RecordBatch) or item.num_rows == 0:
                 break
-            batches.append(item)
-        row = self.partition_row - self.row
-        for index, batch in enumerate(batches_with_origin(batches, self.partition, row), self.item):
-            end = row + batch.row_count
-            self.answers[index] = Rows(batch, _POSITION.pack(index + 1, 0, end, self.source.divided_into), row)
-            row = end
-        answer: Rows | None = self.answers[self.item]
-        return answer
+            pieces.append(item)
+        batches = batches_with_origin(pieces, self.partition, self.partition_row - self.row)
+        self.batches[self.item : self.item + len(batches)] = batches
+        return batches[0] if batches else None
 
     def _is_silent(self, item: Silence) -> bool:
         """Is the silence not over yet? A virtual clock that nobody has moved since the last look is moved on."""
@@ -287,15 +285,12 @@ class MemoryReader:
         return True
 
     def _read_rows(self) -> Rows:
-        answer, first_row = self.answers[self.item] or self._make_answers(), self.partition_row
-        assert answer is not None
-        batch = answer.batch
+        batch, first_row = self.batches[self.item], self.partition_row
+        if batch is None:
+            batch = self._take_in()
+            assert batch is not None
         row_count = min(self.source.batch_rows, batch.row_count - self.row)
-        if row_count == batch.row_count:
-            self.item += 1
-            self.partition_row += row_count
-            return answer
-        part = batch.slice(self.row, row_count)
+        part = batch if row_count == batch.row_count else batch.slice(self.row, row_count)
         self.row += row_count
         self.partition_row += row_count
         if self.row == batch.row_count:

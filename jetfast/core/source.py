@@ -55,6 +55,16 @@ class Rows(NamedTuple):
     """Of an acknowledging source: the ids of these messages, as their producer has set them; None: it has not."""
 
 
+class ReadyRows(NamedTuple):
+    """Batches that follow each other in a partition, and where the reader stands after them.
+
+    Each knows where it comes from (`Batch.with_origin`).
+    """
+
+    batches: list[Batch]
+    position: Position
+
+
 class PartitionReader(Protocol):
     """Reads one source partition, from one thread."""
 
@@ -71,10 +81,10 @@ class PartitionReader(Protocol):
 class ReadsSeveral(Protocol):
     """What a PartitionReader that never waits may offer besides, if it has rows in memory before they are read."""
 
-    def read_ready(self, rows_max: int) -> Sequence[Rows]:
+    def read_ready(self, rows_max: int) -> ReadyRows | None:
         """What the next calls of `read` would give, as far as it is batches of LARGE_BATCH_ROWS rows and more.
 
-        It ends with the one that makes it `rows_max` rows or more. Empty: `read` says what comes next.
+        It ends with the one that makes it `rows_max` rows or more. None: `read` says what comes next.
         """
 
 

@@ -21,6 +21,7 @@ from jetfast.core.source import (
     REJECTED_SCHEMA,
     PartitionReader,
     Position,
+    ReadyRows,
     Rows,
     Source,
 )
@@ -147,7 +148,8 @@ class SourceReader(SourceProcessor):
         self.next_rows = [0] * count  # for messages
         self.unfinished = list(range(count))
         self.readers = [None] * count
-        self.read_ready: list[Callable[[int], Sequence[Rows]] | None] = [None] * count  # of those that are ReadsSeveral
+        # Of readers that are ReadsSeveral.
+        self.read_ready: list[Callable[[int], ReadyRows | None] | None] = [None] * count
         if self.settings.policy is not None:
             self.event_time = SourceEventTime(
                 self.settings.policy,
@@ -319,14 +321,16 @@ class SourceReader(SourceProcessor):
         """Take an answer and, if it is a large batch of a source that never waits, those that are there behind it."""
         row_count = rows.batch.row_count
         if not self.cooperative or row_count < LARGE_BATCH_ROWS:
-            self._take_run(partition, [rows], now, output)
+            self._take_run(partition, rows, None, now, output)
             return
-        run = [rows]
+        ready: ReadyRows | None = None
         read_ready = self.read_ready[partition]
         if read_ready is not None and len(self.unfinished) == 1:
-            run += read_ready(READY_ROWS - row_count)
-        self._take_run(partition, run, now, output)
-        self._take_more(partition, sum(rows.batch.row_count for rows in run), now, output)
+            ready = read_ready(READY_ROWS - row_count)
+            if ready is not None:
+                row_count += sum([batch.row_count for batch in ready.batches])
+        self._take_run(partition, rows, ready, now, output)
+        self._take_more(partition, row_count, now, output)
 
     def _take_more(self, partition: int, row_count: int, now: int, output: list[Output]) -> None:
         """Go on with a partition that gives large batches without waiting, while it stays the next to be read."""
@@ -337,7 +341,7 @@ class SourceReader(SourceProcessor):
                 self._finish(partition, output)
                 return
             if rows.batch.row_count or rows.rejected is not None or rows.filtered_rows:
-                self._take_run(partition, [rows], now, output)
+                self._take_run(partition, rows, None, now, output)
             else:
                 self.positions[partition] = rows.position
                 if event_time is not None:
@@ -346,22 +350,27 @@ class SourceReader(SourceProcessor):
                 return
             row_count += rows.batch.row_count
 
-    def _take_run(self, partition: int, run: Sequence[Rows], now: int, output: list[Output]) -> None:
-        """Take answers one after the other. Their times are looked at together, which is all that most of them need."""
-        self.positions[partition] = run[-1].position
+    def _take_run(self, partition: int, rows: Rows, ready: ReadyRows | None, now: int, output: list[Output]) -> None:
+        """Take an answer and those that are there behind it.
+
+        Their times are looked at together, which is all that most of them need.
+        """
+        self.positions[partition] = rows.position if ready is None else ready.position
         event_time = self.event_time
+        batches = [self._with_origin(partition, rows.batch, rows)]
+        if ready is not None:
+            batches += ready.batches
         greatest_times = None
         if event_time is not None and event_time.takes_greatest and not event_time.is_behind(partition):
-            greatest_times = self._greatest_times(run)
+            greatest_times = None if rows.rejected is not None else self._greatest_times(batches)
         if event_time is None or greatest_times is None:
-            for rows in run:
-                self._take(partition, rows, now, output)
+            self._take(partition, rows, now, output)
+            if ready is not None:
+                for batch in ready.batches:
+                    assert batch.origin is not None
+                    self._take(partition, Rows(batch, ready.position, batch.origin[1]), now, output)
             return
         output += event_time.observe_rows(partition, self.clock.read(now))
-        batches = [
-            rows.batch if rows.batch.origin is not None else self._with_origin(partition, rows.batch, rows)
-            for rows in run
-        ]
         row_count = sum([batch.row_count for batch in batches])
         self.context.counters["rows_read"] += row_count
         self.next_rows[partition] += row_count
@@ -372,16 +381,16 @@ class SourceReader(SourceProcessor):
             start = index + 1
         output += batches[start:]
 
-    def _greatest_times(self, run: Sequence[Rows]) -> list[int] | None:
-        """The greatest time of each batch of a run; None if one does not leave as it came, without a look at its rows.
+    def _greatest_times(self, batches: list[Batch]) -> list[int] | None:
+        """The greatest time of each batch; None if one does not leave as it came, without a look at its rows.
 
         That is seldom: all rows have a time, and they span few enough frames.
         """
         greatest_times = []
-        for rows, reach in zip(run, time_ranges([rows.batch for rows in run], self.time_column), strict=True):
-            if reach is None or rows.rejected is not None:
+        for batch, reach in zip(batches, time_ranges(batches, self.time_column), strict=True):
+            if reach is None:
                 return None
-            row_count = rows.batch.row_count
+            row_count = batch.row_count
             if row_count > self.batch_rows or (reach[1] - reach[0] > self.span_us and row_count > CUT_ROWS):
                 return None
             greatest_times.append(reach[1])

@@ -457,3 +457,13 @@ def test_a_poll_ends_after_so_many_rows() -> None:
     processor = opened(timed(memory([large(index * 2048) for index in range(80)])))
     assert len([item for item in processor.poll() or () if isinstance(item, Batch)]) == 64
     assert len([item for item in processor.poll() or () if isinstance(item, Batch)]) == 16
+
+
+def test_a_row_without_time_is_rejected_among_batches_that_are_read_together() -> None:
+    nearly = rows(*((None if index == 5 else 2048 + index, 2048 + index) for index in range(2048)))
+    processor = opened(timed(memory([large(0), nearly, large(4096)])))
+    output = processor.poll() or ()
+    assert [item for item in shown(output) if type(item) is tuple] == [(2053, "time is null")]
+    assert [item.row_count for item in output if isinstance(item, Batch)] == [2048, 2047, 2048]
+    assert firsts(output)[-2:] == [("0", 4096), Watermark(6143)]
+    assert processor.poll() is None
