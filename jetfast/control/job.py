@@ -98,7 +98,7 @@ class Job:
                 now = time.monotonic()
                 if deadline is not None and now >= deadline:
                     raise TimeoutError(f"job {self.name} is still {self.status.value} after {timeout} s")
-                if now >= next_update:
+                if progress.shows and now >= next_update:
                     progress.update(self.status.value, self.metrics)
                     next_update = now + progress.interval_s
         except KeyboardInterrupt:
@@ -110,7 +110,8 @@ class Job:
         except BaseException:
             progress.finish(f"job {self.name} is {self.status.value}")
             raise
-        progress.finish(describe_end(self.name, self.status.value, self.metrics))
+        if progress.shows:
+            progress.finish(describe_end(self.name, self.status.value, self.metrics))
         self._end_shown = True
         if self.error is not None:
             raise self.error

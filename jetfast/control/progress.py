@@ -19,6 +19,8 @@ class Progress(Protocol):
 
     interval_s: float
     """Seconds between two calls of `update`."""
+    shows: bool
+    """Does anybody see it? If not, nothing needs to be gathered for it."""
 
     def update(self, status: str, metrics: Mapping[str, Any]) -> None:
         """Show where the job stands."""
@@ -31,6 +33,7 @@ class NoProgress:
     """`progress=False`."""
 
     interval_s = LINE_INTERVAL_S
+    shows = False
 
     def update(self, status: str, metrics: Mapping[str, Any]) -> None:
         pass
@@ -43,6 +46,7 @@ class LogLines:
     """A line every few seconds."""
 
     interval_s = LINE_INTERVAL_S
+    shows = True
 
     def __init__(self, job: str) -> None:
         self._job = job
@@ -58,6 +62,7 @@ class TerminalBar:
     """A bar that rich draws; it only pulses when nobody knows how many rows there will be."""
 
     interval_s = BAR_INTERVAL_S
+    shows = True
 
     def __init__(self, job: str) -> None:
         from rich.console import Console

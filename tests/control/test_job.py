@@ -182,8 +182,11 @@ def test_the_end_is_logged_with_rows_in_and_out_late_rejected_and_seconds(caplog
     assert ends[0].startswith("job job completed: 1,234 rows in, 2 out, 3 late, 0 partly late, 1 rejected, ")
 
 
-def test_progress_false_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_false_logs_nothing_and_gathers_no_figures(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level(logging.INFO, "jetfast")
+    monkeypatch.delattr(Job, "metrics")
     submit(finish, progress=False).wait()
     assert not caplog.records
 
