@@ -24,7 +24,7 @@ from jetfast.control.execution_state import (
     MemberRegistered,
     StopExecution,
 )
-from jetfast.control.job_state import (
+from jetfast.control.job_events import (
     AnswerRequest,
     AwaitDelay,
     AwaitSettleTime,
@@ -34,12 +34,10 @@ from jetfast.control.job_state import (
     ExecutionEnded,
     JobCommand,
     JobEvent,
-    JobPhase,
-    JobState,
-    JobTerms,
     OperationAsked,
     ReportSuspension,
 )
+from jetfast.control.job_state import JobPhase, JobState, JobTerms
 from jetfast.control.job_status import JobStatus, Operation, refusal
 from jetfast.control.snapshot_round import (
     Begin,

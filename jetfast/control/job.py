@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jetfast.control.job_state import RestartAsked, ResumeAsked, SuspendAsked
+from jetfast.control.job_events import RestartAsked, ResumeAsked, SuspendAsked
 from jetfast.control.job_status import TERMINAL, JobStatus
 from jetfast.control.metrics import MemberReport, merge_metrics
 from jetfast.control.progress import describe_end, describe_last_snapshot, make_progress

@@ -34,8 +34,7 @@ from jetfast.control.execution_state import (
     StartMember,
 )
 from jetfast.control.failures import Failure, rebuild
-from jetfast.control.job_state import (
-    SETTLE_TIMEOUT_S,
+from jetfast.control.job_events import (
     AnswerRequest,
     AwaitDelay,
     AwaitSettleTime,
@@ -43,12 +42,12 @@ from jetfast.control.job_state import (
     ClusterFailed,
     DelayOver,
     EndJob,
-    JobTerms,
     OperationAsked,
     ReportSuspension,
     SettleTimeOver,
     StartJob,
 )
+from jetfast.control.job_state import SETTLE_TIMEOUT_S, JobTerms
 from jetfast.control.job_status import TERMINAL, JobStatus
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Registered
 from jetfast.control.snapshot_explanation import explain_snapshot

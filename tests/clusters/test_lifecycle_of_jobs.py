@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import jetfast as jf
-from jetfast.control.job_state import RestartAsked, ResumeAsked, SuspendAsked
+from jetfast.control.job_events import RestartAsked, ResumeAsked, SuspendAsked
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.errors import JobCancelledError, JobFailedError, OperationRefused

@@ -20,18 +20,18 @@ from jetfast.control.execution_state import (
     PrepareMember,
     StartMember,
 )
-from jetfast.control.job_state import (
+from jetfast.control.job_events import (
     AnswerRequest,
     AwaitDelay,
     AwaitSettleTime,
     CancelRequested,
     DelayOver,
     EndJob,
-    JobTerms,
     OperationAsked,
     SettleTimeOver,
     StartJob,
 )
+from jetfast.control.job_state import JobTerms
 from jetfast.control.job_status import JobStatus
 from jetfast.control.snapshot_round import (
     AwaitInterval,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jetfast.control.job_state import (
+from jetfast.control.job_events import (
     AwaitDelay,
     AwaitSettleTime,
     BeginExecution,
@@ -16,12 +16,10 @@ from jetfast.control.job_state import (
     ExecutionEnded,
     JobCommand,
     JobEvent,
-    JobPhase,
-    JobState,
-    JobTerms,
     SettleTimeOver,
     StartJob,
 )
+from jetfast.control.job_state import JobPhase, JobState, JobTerms
 from jetfast.control.store_commands import DeleteAreas, ReadRecord, RecordRead, ReplaceRecord, StoreFailed, StoreWritten
 from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea, VersionedRecord
 from jetfast.errors import (

@@ -4,13 +4,7 @@ from random import Random
 
 import pytest
 
-from jetfast.control.job_state import (
-    AnswerRequest,
-    CancelRequested,
-    RestartAsked,
-    ResumeAsked,
-    SuspendAsked,
-)
+from jetfast.control.job_events import AnswerRequest, CancelRequested, RestartAsked, ResumeAsked, SuspendAsked
 from jetfast.control.job_status import JobStatus
 from jetfast.control.store_commands import ReadRecord
 from jetfast.errors import JobCancelledError, OperationRefused

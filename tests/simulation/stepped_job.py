@@ -12,7 +12,7 @@ from typing import Any
 from jetfast.clusters.snapshot_settings import SnapshotWishes
 from jetfast.clusters.submission import Pipeline, Submission, accept_submission
 from jetfast.control.job import Job
-from jetfast.control.job_state import OperationAsked
+from jetfast.control.job_events import OperationAsked
 from jetfast.control.member_agent import Deliver, MemberAgent
 from jetfast.control.messages import (
     NO_EXECUTION,
