@@ -61,6 +61,7 @@ class LocalCluster:
         snapshot_interval: Duration = DEFAULT_SNAPSHOT_INTERVAL,
         max_restarts: int | None = None,
         fresh: bool = False,
+        initial_snapshot: str | None = None,
         suspend_on_failure: bool = False,
         memory_limit: str = DEFAULT_MEMORY_LIMIT,
         progress: bool | None = None,
@@ -82,6 +83,8 @@ class LocalCluster:
         max_restarts : how often the job is started again after a member or a connection was lost; default: for ever.
             With guarantee NONE it is not
         fresh : begin anew, whatever the snapshot store knows of a job of this name
+        initial_snapshot : name of a snapshot that a job has exported to this store: to start from it, whatever is known
+            of a job of this name. State is matched by the names of steps: those that it does not know start empty
         suspend_on_failure : suspend the job, instead of failing it, when a row or a function of the user has failed, or
             `max_restarts` are used up
         memory_limit : bytes of rows that may wait in the queues of each member, such as "512MB", and as much again
@@ -102,7 +105,13 @@ class LocalCluster:
             two_stage=two_stage,
             max_watermark_retention=max_watermark_retention,
             snapshots=SnapshotWishes(
-                guarantee, store, snapshot_interval, max_restarts, fresh, suspend_on_failure=suspend_on_failure
+                guarantee,
+                store,
+                snapshot_interval,
+                max_restarts,
+                fresh,
+                suspend_on_failure,
+                initial_snapshot,
             ),
             default_store=lambda: self._memory_store,
         )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from jetfast.control.job_state import refuse_completed
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
-from jetfast.engine.snapshot_store import SnapshotStore
+from jetfast.engine.snapshot_copy import find_exported
+from jetfast.engine.snapshot_store import SnapshotStore, ValidationRecord
 from jetfast.errors import JobDefinitionError, SnapshotDamaged
 from jetfast.types import Duration, positive_duration_us
 
@@ -26,6 +27,7 @@ class SnapshotWishes:
     max_restarts: int | None = None
     fresh: bool = False
     suspend_on_failure: bool = False
+    initial_snapshot: str | None = None
 
     def check(self) -> None:
         """Raise TypeError, JobDefinitionError or DurationError for what cannot be meant."""
@@ -39,6 +41,8 @@ class SnapshotWishes:
                 raise TypeError(f"max_restarts must be a whole number, or None (for ever), got {self.max_restarts!r}")
             if self.max_restarts < 0:
                 raise JobDefinitionError(f"max_restarts must be at least 0, got {self.max_restarts}")
+        if self.initial_snapshot is not None and not isinstance(self.initial_snapshot, str):
+            raise TypeError(f"initial_snapshot must be the name of a snapshot, or None, got {self.initial_snapshot!r}")
         for what, value in (("fresh", self.fresh), ("suspend_on_failure", self.suspend_on_failure)):
             if not isinstance(value, bool):
                 raise TypeError(f"{what} must be True or False, got {value!r}")
@@ -55,10 +59,11 @@ class SnapshotSettings:
     max_restarts: int | None
     fresh: bool
     suspend_on_failure: bool
+    initial_snapshot: str | None
     weakened_by: tuple[str, ...]
     """Why the guarantee is weaker than the one that was wanted, a sentence for each step."""
     goes_on: bool
-    """The store knows the job: it goes on, or begins anew because it has no snapshot yet."""
+    """The store knows the job, or it starts from a named snapshot; it may have no snapshot yet, and begin anew."""
 
 
 def check_store(store: SnapshotStore | None) -> None:
@@ -95,12 +100,21 @@ def choose_snapshots(
             )
         store = default_store()
     goes_on = False
+    if store is None and wishes.initial_snapshot is not None:
+        raise JobDefinitionError(
+            f"job {job!r} cannot start from snapshot {wishes.initial_snapshot!r}: its guarantee is NONE, so it has no "
+            "snapshot store; give guarantee= and snapshot_store="
+        )
     if store is None:
         reason = " (no snapshot store: a restart starts from the beginning)" if wishes.guarantee is None else ""
         logger.info("job %s: guarantee %s%s", job, guarantee.name, reason)
     else:
         store.check()
-        goes_on = not wishes.fresh and _look_for_record(job, dag, store)
+        if wishes.initial_snapshot is not None:
+            goes_on = True
+            _look_for_exported(job, dag, store, wishes.initial_snapshot)
+        else:
+            goes_on = not wishes.fresh and _look_for_record(job, dag, store)
         logger.info(
             "job %s: guarantee %s, a snapshot every %s in %s, which survives %s",
             job,
@@ -116,6 +130,7 @@ def choose_snapshots(
         wishes.max_restarts,
         wishes.fresh,
         wishes.suspend_on_failure,
+        wishes.initial_snapshot,
         tuple(weakened_by),
         goes_on,
     )
@@ -137,13 +152,27 @@ def _look_for_record(job: str, dag: Dag, store: SnapshotStore) -> bool:
     else:
         where = f"snapshot {record.snapshot}"
         try:
-            saved = store.read_validation(job, record.snapshot).vertices
+            saved = store.read_validation(job, record.snapshot)
         except SnapshotDamaged as error:  # what else is missing members say when they restore
             raise SnapshotDamaged(
                 f"job {job!r} cannot go on from its last snapshot: {error}; bring the file back, or submit the job "
                 "with fresh=True to run it from the beginning"
             ) from error
-        if dropped := ", ".join(map(repr, sorted(saved.keys() - dag.vertices.keys()))):
-            logger.warning("job %s: its snapshot holds state of steps that it has no more: %s", job, dropped)
+        _compare_steps(job, dag, saved)
     logger.info("job %s: %s knows a job of this name; it goes on from %s", job, store.name, where)
     return True
+
+
+def _look_for_exported(job: str, dag: Dag, store: SnapshotStore, name: str) -> None:
+    """Refuse a snapshot that is not there, and say what of it has no place in the job."""
+    _compare_steps(job, dag, find_exported(store, name))
+    logger.info("job %s: starts from snapshot %r in %s", job, name, store.name)
+
+
+def _compare_steps(job: str, dag: Dag, saved: ValidationRecord) -> None:
+    """State is matched by the names of steps."""
+    stateful = {name for name, totals in saved.vertices.items() if totals.entries}
+    if dropped := ", ".join(map(repr, sorted(stateful - dag.vertices.keys()))):
+        logger.warning("job %s: its snapshot holds state of steps that it has no more: %s", job, dropped)
+    if added := ", ".join(map(repr, sorted(dag.vertices.keys() - saved.parallelism.keys()))):
+        logger.info("job %s: steps that its snapshot does not know start empty: %s", job, added)

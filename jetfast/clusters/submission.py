@@ -12,6 +12,7 @@ from jetfast.control.runner import JobSettings
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.execution_plan import make_execution_plan
+from jetfast.engine.snapshot_copy import EXPORTED
 from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.errors import JobDefinitionError
 from jetfast.types import Duration, bytes_of, non_negative_duration_us
@@ -76,6 +77,7 @@ class Submission:
             max_restarts=snapshots.max_restarts,
             fresh=snapshots.fresh,
             suspend_on_failure=snapshots.suspend_on_failure,
+            initial_snapshot=snapshots.initial_snapshot,
             weakened_by=snapshots.weakened_by,
         )
 
@@ -102,6 +104,8 @@ def accept_submission(
     job = pipeline.name if name is None else name
     if not isinstance(job, str) or not job:
         raise JobDefinitionError(f"a job's name must be text that is not empty, got {job!r}")
+    if job.startswith(EXPORTED):
+        raise JobDefinitionError(f"a job's name must not begin with {EXPORTED!r}, as named snapshots do, got {job!r}")
     if progress not in (None, True, False):
         raise TypeError(f"progress must be True, False or None (a bar on a terminal, else lines), got {progress!r}")
     if two_stage not in (None, True, False):

@@ -11,7 +11,6 @@ execution begins or while it still gathers its members.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jetfast.control import job_state
 from jetfast.control.execution_state import (
     ENDED,
     EndExecution,
@@ -29,9 +28,11 @@ from jetfast.control.job_events import (
     AwaitDelay,
     AwaitSettleTime,
     BeginExecution,
+    ClusterFailed,
     EndJob,
     EndPresentExecution,
     ExecutionEnded,
+    ExportAsked,
     JobCommand,
     JobEvent,
     OperationAsked,
@@ -51,6 +52,8 @@ from jetfast.control.snapshot_round import (
     TerminalAsked,
 )
 from jetfast.control.store_commands import (
+    ExportSnapshot,
+    ImportSnapshot,
     ReadRecord,
     RecordRead,
     ReplaceRecord,
@@ -121,7 +124,7 @@ class Coordinator:
         try:
             self._take(event, commands)
         except InvalidTransition as error:  # a bug, ours or a member's: the job must not hang because of it
-            self._job(job_state.ClusterFailed(error), commands)
+            self._job(ClusterFailed(error), commands)
         return commands
 
     @property
@@ -137,9 +140,11 @@ class Coordinator:
             return JobStatus.COMPLETED if job.error is None else JobStatus.FAILED
         if job.phase is JobPhase.SUSPENDED:
             return JobStatus.SUSPENDED
+        if job.phase is JobPhase.EXPORTING and job.error is None:
+            return JobStatus.SUSPENDED_EXPORTING_SNAPSHOT
         if job.settling and job.asked is Operation.SUSPEND:
             return JobStatus.NOT_RUNNING
-        if job.settling or job.phase is JobPhase.CLOSING:
+        if job.settling or job.phase in (JobPhase.CLOSING, JobPhase.EXPORTING):
             return JobStatus.COMPLETING
         if job.phase is not JobPhase.EXECUTING:
             return JobStatus.NOT_RUNNING
@@ -162,19 +167,22 @@ class Coordinator:
             self._lose(event, commands)
         elif isinstance(event, ExecutionEvent):
             self._execution(event, commands)
-        elif isinstance(event, RoundEvent):
-            self._rounds(event, commands)
         elif isinstance(event, OperationAsked):
             self._operate(event, commands)
+        elif isinstance(event, RoundEvent):
+            self._rounds(event, commands)
         else:
             self._job(event, commands)
 
     def _operate(self, event: OperationAsked, commands: list[Command]) -> None:
-        refused = refusal(self.job.terms.job, event.operation, self.status, self.job.asked)
-        if refused is None:
-            self._job(event, commands)
-        else:
+        terms, status = self.job.terms, self.status
+        refused = refusal(terms.job, event.operation, status, self.job.asked, takes_snapshots=terms.keeps_record)
+        if refused is not None:
             commands.append(AnswerRequest(event.request, refused))
+        elif isinstance(event, ExportAsked) and status is JobStatus.RUNNING:
+            self._rounds(event, commands)
+        else:
+            self._job(event, commands)
 
     def _answer(self, answer: StoreAnswer, commands: list[Command]) -> None:
         if self.job.phase is JobPhase.EXECUTING and not isinstance(answer, RecordRead):
@@ -274,5 +282,5 @@ class Coordinator:
                 commands.append(command)
 
     def _await(self, command: Command) -> None:
-        if isinstance(command, ReadRecord | WriteValidation | ReplaceRecord):
+        if isinstance(command, ReadRecord | WriteValidation | ReplaceRecord | ExportSnapshot | ImportSnapshot):
             self._awaited = command

@@ -5,11 +5,12 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from jetfast.control.job_events import RestartAsked, ResumeAsked, SuspendAsked
+from jetfast.control.job_events import CancelAndExportAsked, ExportAsked, RestartAsked, ResumeAsked, SuspendAsked
 from jetfast.control.job_status import TERMINAL, JobStatus
 from jetfast.control.metrics import MemberReport, merge_metrics
 from jetfast.control.progress import describe_end, describe_last_snapshot, make_progress
@@ -143,6 +144,29 @@ class Job:
         `suspend`; the job must be RUNNING.
         """
         self._await(self.runner.ask(RestartAsked), timeout)
+
+    def export_snapshot(self, name: str, timeout: float | None = None) -> None:
+        """Keep a snapshot in the store under a name, from which any job can start: `submit(initial_snapshot=name)`.
+
+        A running job takes one now; of a suspended one it is the last. Returns when it is kept; replaces one of that
+        name. It has no part in what is written outside: all that has been committed.
+
+        Parameters
+        ----------
+        timeout : seconds; TimeoutError when it is not done by then (it goes on)
+
+        Raises OperationRefused if the job is neither running nor suspended, or ends meanwhile, and why the snapshot
+        failed or could not be copied; the job runs on.
+        """
+        self._await(self.runner.ask(partial(ExportAsked, name=_snapshot_name(name))), timeout)
+
+    def cancel_and_export_snapshot(self, name: str, timeout: float | None = None) -> None:
+        """Take a last snapshot, keep it under a name as `export_snapshot` does, and cancel the job.
+
+        If that snapshot fails, it is the one before that is kept; what was written since is rolled back. The job is
+        cancelled, too, when the snapshot cannot be copied, which is raised. Parameters and errors as `export_snapshot`.
+        """
+        self._await(self.runner.ask(partial(CancelAndExportAsked, name=_snapshot_name(name))), timeout)
 
     def _await(self, answer: "Future[None]", timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -283,6 +307,12 @@ class Job:
             f"<div><b>{html.escape(self.name)}</b><table>{body}</table>"
             f"<table><tr><th>step</th><th>rows in</th><th>rows out</th></tr>{vertices}</table></div>"
         )
+
+
+def _snapshot_name(name: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise JobDefinitionError(f"a snapshot's name must be text that is not empty, got {name!r}")
+    return name
 
 
 def _listed(names: list[str]) -> str:

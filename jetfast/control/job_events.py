@@ -4,7 +4,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from jetfast.control.job_status import Operation
-from jetfast.control.store_commands import DeleteAreas, ReadRecord, RecordRead, ReplaceRecord, StoreFailed, StoreWritten
+from jetfast.control.store_commands import (
+    DeleteAreas,
+    ExportSnapshot,
+    ImportSnapshot,
+    ReadRecord,
+    RecordRead,
+    ReplaceRecord,
+    StoreFailed,
+    StoreWritten,
+)
 from jetfast.engine.snapshot_store import VersionedRecord
 
 
@@ -50,7 +59,25 @@ class RestartAsked:
     request: int
 
 
-OperationAsked = SuspendAsked | ResumeAsked | RestartAsked
+@dataclass(frozen=True)
+class ExportAsked:
+    """The user wants a snapshot under a name: a new one of a running job, the last one of a suspended job."""
+
+    operation: ClassVar = Operation.EXPORT
+    request: int
+    name: str
+
+
+@dataclass(frozen=True)
+class CancelAndExportAsked:
+    """The user wants the job to stop for good, with a last snapshot under a name."""
+
+    operation: ClassVar = Operation.CANCEL_AND_EXPORT
+    request: int
+    name: str
+
+
+OperationAsked = SuspendAsked | ResumeAsked | RestartAsked | ExportAsked | CancelAndExportAsked
 
 
 @dataclass(frozen=True)
@@ -146,6 +173,8 @@ JobCommand = (
     | EndPresentExecution
     | AwaitDelay
     | AwaitSettleTime
+    | ExportSnapshot
+    | ImportSnapshot
     | AnswerRequest
     | ReportSuspension
     | EndJob

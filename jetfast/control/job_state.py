@@ -10,7 +10,10 @@
                        restartable error          |     what the last snapshot names and rolls back all else
                                                   |
         READING <--- SUSPENDED <------------------+  suspended: with a terminal snapshot, or when all is settled
-                resumed                           |
+                resumed      | ^ exported         |
+                             v |                  |
+                          EXPORTING               |
+                                                  |
         READING <---------------------------------+  restarted: with a terminal snapshot, or as it is
 
 Starting an execution is itself a compare-and-set of the execution record with a new execution id: the next write of an
@@ -28,6 +31,10 @@ does not run yet, the last good snapshot has to do (SEMANTICS 6). With guarantee
 the next one starts from the beginning. What may be asked when is told in `job_status`; who calls has looked there.
 With `suspend_on_failure` a job is suspended instead of failing. A suspended job has nothing left to settle, except if
 SETTLE_TIMEOUT_S were not enough; then the cause of its suspension says so.
+
+A job that is to be cancelled and exported ends as one that is suspended, then its last snapshot is copied under a name.
+One that starts from a named snapshot copies that into an area of its own (IMPORTING) before it claims the record: until
+then nothing is changed that an earlier job of its name has left.
 """
 
 from collections.abc import Callable
@@ -42,12 +49,14 @@ from jetfast.control.job_events import (
     AwaitDelay,
     AwaitSettleTime,
     BeginExecution,
+    CancelAndExportAsked,
     CancelRequested,
     ClusterFailed,
     DelayOver,
     EndJob,
     EndPresentExecution,
     ExecutionEnded,
+    ExportAsked,
     JobCommand,
     JobEvent,
     OperationAsked,
@@ -59,13 +68,24 @@ from jetfast.control.job_events import (
     SuspendAsked,
 )
 from jetfast.control.job_status import Operation
-from jetfast.control.store_commands import DeleteAreas, ReadRecord, RecordRead, ReplaceRecord, StoreFailed, StoreWritten
+from jetfast.control.store_commands import (
+    DeleteAreas,
+    ExportSnapshot,
+    ImportSnapshot,
+    ReadRecord,
+    RecordRead,
+    ReplaceRecord,
+    StoreFailed,
+    StoreWritten,
+)
+from jetfast.engine.snapshot_copy import IMPORTED_SNAPSHOT_ID
 from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea, VersionedRecord
 from jetfast.errors import (
     InvalidTransition,
     JobCancelledError,
     JobDefinitionError,
     JobFailedError,
+    OperationRefused,
     ProtocolError,
     RecordConflict,
     RestartableError,
@@ -87,6 +107,8 @@ class JobPhase(Enum):
     DELAYED = "the time of the next attempt"
     CLOSING = "the execution record to say that nothing is left to do"
     SUSPENDED = "somebody to resume it"
+    EXPORTING = "its last snapshot to be copied under a name"
+    IMPORTING = "the snapshot that it starts from to be copied"
     OVER = "nothing"
 
 
@@ -96,6 +118,7 @@ class JobTerms:
 
     keeps_record : does it take snapshots (guarantee other than NONE)?
     fresh : begin anew, whatever a record of this name says
+    initial_snapshot : name of the snapshot that the job starts from, whatever a record of this name says
     parallelism_max, members_max : the largest number of processors of a vertex, and of members
     max_restarts : after restartable errors, since the job was submitted or resumed; None: for ever
     suspend_on_failure : suspend the job when a row or a function of the user has failed, or no restart is left
@@ -105,6 +128,7 @@ class JobTerms:
     job_id: str
     keeps_record: bool
     fresh: bool = False
+    initial_snapshot: str | None = None
     parallelism_max: int = 0
     members_max: int = 0
     max_restarts: int | None = None
@@ -133,10 +157,19 @@ class JobState:
         """What the job is suspended for, if nobody asked for it."""
         self._requests: list[int] = []
         """Who has asked for that."""
+        self._export_name = ""
+        """What a snapshot is to be, or is being, copied to."""
+        self._last: ExecutionRecord | None = None
+        """The record as it was last known to be."""
+        self._left_unsettled = False
+        """Is there a snapshot whose transactions could not be settled?"""
         self._restarts_before = 0
         """Those until the job was resumed."""
         self._new_execution_id = new_execution_id
-        self._fresh = terms.fresh
+        self._fresh = terms.fresh or terms.initial_snapshot is not None
+        """Has this job not begun yet, and nothing to do with what a record of its name says?"""
+        self._importing: ReplaceRecord | None = None
+        """The claim that follows an import."""
         self._cancelled = False
         self._gave_up = False
         self._settle_time_runs = False
@@ -159,7 +192,7 @@ class JobState:
         """Would another execution follow if the present one ended with this error?"""
         if not isinstance(error, RestartableError) or isinstance(error, RecordConflict):
             return False
-        return self._may_restart or self.asked is not None
+        return self._may_restart or self.asked in (Operation.SUSPEND, Operation.RESTART)
 
     def _start(self, event: StartJob | None = None) -> list[JobCommand]:
         if self.terms.keeps_record:
@@ -174,6 +207,7 @@ class JobState:
     def _claim_execution(self, event: RecordRead) -> list[JobCommand]:
         found = event.found
         record, version = (None, 0) if found is None else found
+        self._last = record
         if self._own is not None and (0 if record is None else record.execution_id) not in self._own:
             return self._end(_taken_over(self.terms.job, record))
         if record is not None and record.completed and not self._fresh:
@@ -181,12 +215,26 @@ class JobState:
                 return self._end(self.error or refuse_completed(self.terms.job))
             self.settling = True
             self.asked = None  # nothing is left to suspend
-        if record is None and self.settling:
+        if self.settling and (record is None or self._fresh):
             return self._settled()  # it never had an execution
-        self._claim = self._next_record(record)
-        self._own = {0 if record is None else record.execution_id, self._claim.execution_id}
+        claim = self._next_record(record)
+        self._own = {0 if record is None else record.execution_id, claim.execution_id}
+        name = self.terms.initial_snapshot
+        if name is None or not self._fresh:
+            return self._write_claim(ReplaceRecord(claim, version))
+        area = SnapshotArea(claim.execution_id, IMPORTED_SNAPSHOT_ID)
+        self._importing = ReplaceRecord(msgspec.structs.replace(claim, snapshot=area), version)
+        self.phase = JobPhase.IMPORTING
+        return [ImportSnapshot(name, area)]
+
+    def _claim_imported(self, event: StoreWritten) -> list[JobCommand]:
+        assert self._importing is not None
+        return self._write_claim(self._importing)
+
+    def _write_claim(self, command: ReplaceRecord) -> list[JobCommand]:
+        self._claim = command.record
         self.phase = JobPhase.CLAIMING
-        return [ReplaceRecord(self._claim, version)]
+        return [command]
 
     def _next_record(self, record: ExecutionRecord | None) -> ExecutionRecord:
         terms = self.terms
@@ -227,6 +275,8 @@ class JobState:
         return self._after_error(event.error)
 
     def _execution_ended(self, event: ExecutionEnded) -> list[JobCommand]:
+        if event.claimed is not None:
+            self._last = event.claimed.record
         if event.claimed is not None and event.claimed.record.snapshot != self._restored:
             self.delay_s = RESTART_DELAY_MIN_S  # it came further than the last one
         if event.error is not None:
@@ -268,8 +318,8 @@ class JobState:
         if restartable and self._cancelled:
             error = JobCancelledError("the job was cancelled")
         answers: list[JobCommand] = []
-        if not restartable or self.asked is not Operation.SUSPEND:
-            answers = self._answer(error)  # a restart that was asked for does not come
+        if not restartable or self.asked not in (Operation.SUSPEND, Operation.CANCEL_AND_EXPORT):
+            answers = self._answer(error)  # what was asked for does not come
             self._decide_failure(error)
         if self._claim is None:  # no record is kept, or it cannot be read: there is nothing to settle
             return answers + self._settled()
@@ -316,7 +366,11 @@ class JobState:
         """As `_settled`, but transactions are left. `why`: None if time was up."""
         if self.asked is None:
             return self._end(_unsettled(self.error, why))
-        self.suspension_cause = _unsettled(self.suspension_cause or RestartableError("the job was suspended"), why)
+        self._left_unsettled = True
+        if self.asked is Operation.CANCEL_AND_EXPORT:
+            self.error = _unsettled(JobCancelledError("the job was cancelled"), why)
+        else:
+            self.suspension_cause = _unsettled(self.suspension_cause or RestartableError("it was asked for"), why)
         return self._do_as_asked()
 
     # What users ask for
@@ -338,17 +392,22 @@ class JobState:
         asked, self.asked = self.asked, None
         if asked is Operation.RESTART:
             return [*self._answer(), *self._start()]
+        if asked is Operation.CANCEL_AND_EXPORT:
+            self.error = self.error or JobCancelledError("the job was cancelled")
+            return self._export()
         self.phase = JobPhase.SUSPENDED
         self.settling = self._settle_time_runs = self._gave_up = False
         return [ReportSuspension(self.suspension_cause), *self._answer()]
 
-    def _end_as_asked(self, event: SuspendAsked | RestartAsked) -> list[JobCommand]:
+    def _end_as_asked(self, event: SuspendAsked | RestartAsked | CancelAndExportAsked) -> list[JobCommand]:
         if not self._ask(event):
             return []
+        if isinstance(event, CancelAndExportAsked):
+            self._export_name = event.name
         stopped = RestartableError(f"the job was to be {event.operation.value}")
         return [EndPresentExecution(stopped, with_snapshot=True)]
 
-    def _suspend_new(self, event: SuspendAsked) -> list[JobCommand]:
+    def _suspend_before_it_began(self, event: SuspendAsked) -> list[JobCommand]:
         self._ask(event)
         return self._do_as_asked()
 
@@ -361,18 +420,49 @@ class JobState:
         self.settling = True  # what is being read or written leads to it
         return self._limit_settling()
 
+    def _export_suspended(self, event: ExportAsked | CancelAndExportAsked) -> list[JobCommand]:
+        self._requests.append(event.request)
+        self._export_name = event.name
+        if isinstance(event, CancelAndExportAsked):
+            self.error = JobCancelledError("the job was cancelled")
+        return self._export()
+
+    def _export(self) -> list[JobCommand]:
+        """Copy the last snapshot; the job ends afterwards if it has an error."""
+        record = self._last
+        if record is None or record.snapshot is None:
+            return self._exported(OperationRefused(f"job {self.terms.job!r} has no snapshot yet to be exported"))
+        if self._left_unsettled:
+            return self._exported(
+                OperationRefused(
+                    f"the last snapshot of job {self.terms.job!r} cannot be exported: some of its transactions are not "
+                    "committed yet, and would be lost with it"
+                )
+            )
+        self.phase = JobPhase.EXPORTING
+        return [ExportSnapshot(record.job_id, record.snapshot, self._export_name)]
+
+    def _copied(self, event: StoreWritten | StoreFailed) -> list[JobCommand]:
+        return self._exported(event.error if isinstance(event, StoreFailed) else None)
+
+    def _exported(self, error: Exception | None) -> list[JobCommand]:
+        self.phase = JobPhase.SUSPENDED
+        answers = self._answer(error)
+        return answers if self.error is None else answers + self._end(self.error)
+
     def _is_suspended(self, event: SuspendAsked) -> list[JobCommand]:
         return [AnswerRequest(event.request)]
 
     def _resume(self, event: ResumeAsked) -> list[JobCommand]:
         self.suspension_cause = None
+        self._left_unsettled = False
         self.delay_s = RESTART_DELAY_MIN_S
         self._restarts_before = self.restarts
         return [AnswerRequest(event.request), *self._start()]
 
     # How it is ended from outside
 
-    def _cancel_new(self, event: CancelRequested) -> list[JobCommand]:
+    def _cancel_at_rest(self, event: CancelRequested) -> list[JobCommand]:
         return self._end(JobCancelledError("the job was cancelled"))
 
     def _cancel_delayed(self, event: CancelRequested) -> list[JobCommand]:
@@ -397,9 +487,9 @@ class JobState:
         return [EndPresentExecution(JobCancelledError("the job was cancelled"))]
 
     def _cancel_suspended(self, event: CancelRequested) -> list[JobCommand]:
-        if self.suspension_cause is None:
-            return self._end(JobCancelledError("the job was cancelled"))
-        self._cancel()  # perhaps not all was settled
+        if not self._left_unsettled:
+            return self._cancel_at_rest(event)
+        self._cancel()
         return self._settle()
 
     def _cancel(self) -> bool:
@@ -469,8 +559,8 @@ _Method = Callable[[JobState, Any], list[JobCommand]]  # Any: the event class of
 
 _TRANSITIONS: dict[tuple[JobPhase, type], _Method] = {  # the protocol; a pair that is not here is an InvalidTransition
     (JobPhase.NEW, StartJob): JobState._start,
-    (JobPhase.NEW, CancelRequested): JobState._cancel_new,
-    (JobPhase.NEW, SuspendAsked): JobState._suspend_new,
+    (JobPhase.NEW, CancelRequested): JobState._cancel_at_rest,
+    (JobPhase.NEW, SuspendAsked): JobState._suspend_before_it_began,
     (JobPhase.NEW, ClusterFailed): JobState._fail,
     (JobPhase.READING, RecordRead): JobState._claim_execution,
     (JobPhase.READING, StoreFailed): JobState._not_read,
@@ -478,6 +568,12 @@ _TRANSITIONS: dict[tuple[JobPhase, type], _Method] = {  # the protocol; a pair t
     (JobPhase.READING, SuspendAsked): JobState._suspend_while_storing,
     (JobPhase.READING, ClusterFailed): JobState._fail,
     (JobPhase.READING, SettleTimeOver): JobState._give_up,
+    (JobPhase.IMPORTING, StoreWritten): JobState._claim_imported,
+    (JobPhase.IMPORTING, StoreFailed): JobState._not_read,
+    (JobPhase.IMPORTING, CancelRequested): JobState._cancel_at_rest,
+    (JobPhase.IMPORTING, SuspendAsked): JobState._suspend_before_it_began,
+    (JobPhase.IMPORTING, ClusterFailed): JobState._fail,
+    (JobPhase.IMPORTING, SettleTimeOver): JobState._ignore,
     (JobPhase.CLAIMING, StoreWritten): JobState._execute,
     (JobPhase.CLAIMING, StoreFailed): JobState._not_claimed,
     (JobPhase.CLAIMING, CancelRequested): JobState._cancel_while_storing,
@@ -488,6 +584,7 @@ _TRANSITIONS: dict[tuple[JobPhase, type], _Method] = {  # the protocol; a pair t
     (JobPhase.EXECUTING, CancelRequested): JobState._cancel_execution,
     (JobPhase.EXECUTING, SuspendAsked): JobState._end_as_asked,
     (JobPhase.EXECUTING, RestartAsked): JobState._end_as_asked,
+    (JobPhase.EXECUTING, CancelAndExportAsked): JobState._end_as_asked,
     (JobPhase.EXECUTING, ClusterFailed): JobState._fail_execution,
     (JobPhase.EXECUTING, SettleTimeOver): JobState._give_up_execution,
     (JobPhase.DELAYED, DelayOver): JobState._read,
@@ -502,12 +599,19 @@ _TRANSITIONS: dict[tuple[JobPhase, type], _Method] = {  # the protocol; a pair t
     (JobPhase.CLOSING, SettleTimeOver): JobState._close,
     (JobPhase.SUSPENDED, ResumeAsked): JobState._resume,
     (JobPhase.SUSPENDED, SuspendAsked): JobState._is_suspended,
+    (JobPhase.SUSPENDED, ExportAsked): JobState._export_suspended,
+    (JobPhase.SUSPENDED, CancelAndExportAsked): JobState._export_suspended,
     (JobPhase.SUSPENDED, CancelRequested): JobState._cancel_suspended,
     (JobPhase.SUSPENDED, ClusterFailed): JobState._fail,
     **{  # answers to what was given up, and its time
         (JobPhase.SUSPENDED, event): JobState._ignore
         for event in (StartJob, RecordRead, StoreWritten, StoreFailed, SettleTimeOver)
     },
+    (JobPhase.EXPORTING, StoreWritten): JobState._copied,
+    (JobPhase.EXPORTING, StoreFailed): JobState._copied,
+    (JobPhase.EXPORTING, CancelRequested): JobState._cancel_at_rest,
+    (JobPhase.EXPORTING, ClusterFailed): JobState._fail,
+    (JobPhase.EXPORTING, SettleTimeOver): JobState._ignore,
     (JobPhase.OVER, CancelRequested): JobState._ignore,
     (JobPhase.OVER, ClusterFailed): JobState._ignore,
     (JobPhase.OVER, SettleTimeOver): JobState._ignore,

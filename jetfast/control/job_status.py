@@ -1,14 +1,16 @@
 """Where a job stands, and what may be asked of it there.
 
-                                suspend   resume    restart
-    NOT_RUNNING                 yes       -         -
-    STARTING                    yes       -         -
-    RUNNING                     yes       -         yes
-    SUSPENDED                   it is     yes       -
-    COMPLETING                  -         -         -
-    FAILED, COMPLETED           -         -         -
+                                   suspend   resume    restart   export    cancel and export
+    NOT_RUNNING                    yes       -         -         -         -
+    STARTING                       yes       -         -         -         -
+    RUNNING                        yes       -         yes       yes       yes
+    SUSPENDED                      it is     yes       -         yes       yes
+    SUSPENDED_EXPORTING_SNAPSHOT   -         -         -         -         -
+    COMPLETING                     -         -         -         -         -
+    FAILED, COMPLETED              -         -         -         -         -
 
-`cancel` may be asked for at any time. One operation is done after the other; asking twice for the same is asking once.
+`cancel` may be asked for at any time. One operation is done after the other, but for exports of a running job; to ask
+again for a suspension or restart that is under way is to ask once.
 """
 
 from enum import Enum
@@ -23,6 +25,7 @@ class JobStatus(Enum):
     STARTING = "starting"
     RUNNING = "running"
     SUSPENDED = "suspended"
+    SUSPENDED_EXPORTING_SNAPSHOT = "suspended, exporting its snapshot"
     COMPLETING = "completing"
     FAILED = "failed"
     COMPLETED = "completed"
@@ -37,6 +40,8 @@ class Operation(Enum):
     SUSPEND = "suspended"
     RESUME = "resumed"
     RESTART = "restarted"
+    EXPORT = "exported"
+    CANCEL_AND_EXPORT = "cancelled and exported"
 
 
 _ALLOWED: dict[Operation, frozenset[JobStatus]] = {
@@ -45,12 +50,20 @@ _ALLOWED: dict[Operation, frozenset[JobStatus]] = {
     ),
     Operation.RESUME: frozenset({JobStatus.SUSPENDED}),
     Operation.RESTART: frozenset({JobStatus.RUNNING}),
+    Operation.EXPORT: frozenset({JobStatus.RUNNING, JobStatus.SUSPENDED}),
+    Operation.CANCEL_AND_EXPORT: frozenset({JobStatus.RUNNING, JobStatus.SUSPENDED}),
 }
 
 
-def refusal(job: str, operation: Operation, status: JobStatus, under_way: Operation | None) -> OperationRefused | None:
+def refusal(
+    job: str, operation: Operation, status: JobStatus, under_way: Operation | None, *, takes_snapshots: bool
+) -> OperationRefused | None:
     """Return why an operation cannot be begun, None if it can. `under_way`: what the job is doing already."""
-    if under_way is operation:
+    if not takes_snapshots and operation in (Operation.EXPORT, Operation.CANCEL_AND_EXPORT):
+        return OperationRefused(
+            f"job {job!r} cannot be {operation.value}: it takes no snapshots; submit it with a guarantee"
+        )
+    if under_way is operation and operation is not Operation.CANCEL_AND_EXPORT:
         return None
     if under_way is not None:
         return OperationRefused(f"job {job!r} cannot be {operation.value}: it is just being {under_way.value}")

@@ -134,6 +134,8 @@ class JobSettings:
     suspend_on_failure: bool = False
     fresh: bool = False
     """Begin anew, whatever the store knows of a job of this name."""
+    initial_snapshot: str | None = None
+    """Name of the snapshot that it starts from, whatever the store knows of a job of this name."""
     weakened_by: tuple[str, ...] = ()
     """Why the guarantee is not the one that was asked for, a sentence for each step."""
 
@@ -204,6 +206,7 @@ class Runner:
                 plan.job_id,
                 keeps_record=plan.guarantee is not Guarantee.NONE,
                 fresh=plan.fresh,
+                initial_snapshot=plan.initial_snapshot,
                 parallelism_max=max(plan.parallelism.values(), default=0),
                 members_max=plan.member_count,
                 max_restarts=plan.max_restarts,

@@ -25,14 +25,14 @@ def explain_snapshot(
     """
     if rounds is None:
         return "no snapshots are taken at present"
-    if rounds.phase not in (RoundPhase.SAVING, RoundPhase.VALIDATING, RoundPhase.DECIDING, RoundPhase.ENDING):
+    if rounds.phase in (RoundPhase.NEW, RoundPhase.WAITING, RoundPhase.OVER, RoundPhase.STOPPED):
         last = history.last
         if not last:
             return "no snapshot has been taken yet"
         became = "failed: " + "; ".join(last[-1]["errors"]) if last[-1]["errors"] else "succeeded"
         return f"snapshot {last[-1]['snapshot_id']} {became}, after {last[-1]['seconds']:.3f} s"
     head = f"snapshot {rounds.snapshot_id}, for {seconds:.1f} s: {rounds.phase.value}"
-    if rounds.phase in (RoundPhase.VALIDATING, RoundPhase.DECIDING):
+    if rounds.phase in (RoundPhase.VALIDATING, RoundPhase.DECIDING, RoundPhase.EXPORTING):
         return f"{head}; waits for {store}"
     lines = [f"{head}; waits for member(s) {', '.join(map(str, sorted(rounds.waiting_for)))}"]
     for member, metrics in reports:

@@ -10,6 +10,8 @@
        |                                       OVER                                                |
        |                                         ^ all answered, TERMINAL or FINAL                 |
        +------ all answered, REGULAR --- ENDING, success True  <-----------------------------------+
+       |                                         |
+       +---- copied, or not ---- EXPORTING <-----+ all answered, somebody wants it under a name
 
     STOPPED   from anywhere: the execution ends. From DECIDING also: the outcome is unknown, or the record is another
               coordinator's; then the execution fails without a phase 2 of either kind
@@ -19,8 +21,10 @@ the next round starts when all have answered (SEMANTICS 4). What a failed round 
 The interval counts from the end of the previous round. When every member has taken in all its input the FINAL round
 starts at once; if it fails, another follows after the interval. TERMINAL is for a restart, suspension or cancellation
 that is asked for: nothing is read after its barrier, so the execution ends whether it succeeds or not.
+An export is a REGULAR round that is asked for. It is copied before another round begins: so its area is still there.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -28,7 +32,15 @@ from typing import Any, get_args
 
 import msgspec
 
-from jetfast.control.store_commands import DeleteAreas, ReplaceRecord, StoreFailed, StoreWritten, WriteValidation
+from jetfast.control.job_events import AnswerRequest, ExportAsked
+from jetfast.control.store_commands import (
+    DeleteAreas,
+    ExportSnapshot,
+    ReplaceRecord,
+    StoreFailed,
+    StoreWritten,
+    WriteValidation,
+)
 from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.snapshot_store import (
     NO_STATE,
@@ -38,7 +50,7 @@ from jetfast.engine.snapshot_store import (
     ValidationRecord,
     VersionedRecord,
 )
-from jetfast.errors import InvalidTransition, OutcomeUnknown, RecordConflict, RestartableError
+from jetfast.errors import InvalidTransition, OperationRefused, OutcomeUnknown, RecordConflict, RestartableError
 
 
 class RoundPhase(Enum):
@@ -50,6 +62,7 @@ class RoundPhase(Enum):
     VALIDATING = "writing the validation record"
     DECIDING = "writing the execution record"
     ENDING = "ending transactions"
+    EXPORTING = "copying the snapshot to its name"
     OVER = "the last snapshot is taken"
     STOPPED = "stopped"
 
@@ -108,6 +121,7 @@ RoundEvent = (
     | MemberSaved
     | MemberEndedRound
     | TerminalAsked
+    | ExportAsked
     | Stop
     | StoreWritten
     | StoreFailed
@@ -157,7 +171,16 @@ class ReportRound:
 
 
 RoundCommand = (
-    SaveMember | EndMember | WriteValidation | ReplaceRecord | DeleteAreas | AwaitInterval | FailExecution | ReportRound
+    SaveMember
+    | EndMember
+    | WriteValidation
+    | ReplaceRecord
+    | DeleteAreas
+    | ExportSnapshot
+    | AwaitInterval
+    | FailExecution
+    | ReportRound
+    | AnswerRequest
 )
 
 
@@ -187,6 +210,10 @@ class SnapshotRounds:
         self._partition_count = partition_count
         self._parallelism = dict(parallelism)
         self._terminal_asked = False
+        self._exports: deque[ExportAsked] = deque()
+        """Asked for, and not begun."""
+        self._exporting: ExportAsked | None = None
+        """What the present round is for."""
         self._success = False
         self._vertices: dict[str, StateTotals] = {}
         self._errors: list[str] = []
@@ -237,12 +264,41 @@ class SnapshotRounds:
         self._terminal_asked = True
         return []
 
+    def _export_while_waiting(self, event: ExportAsked) -> list[RoundCommand]:
+        self._exports.append(event)
+        return [] if self._due is SnapshotKind.FINAL else self._start(SnapshotKind.REGULAR)
+
+    def _export(self, event: ExportAsked) -> list[RoundCommand]:
+        self._exports.append(event)
+        return []
+
+    def _export_too_late(self, event: ExportAsked) -> list[RoundCommand]:
+        return [_no_round(event)]
+
+    def _copied(self, event: StoreWritten | StoreFailed) -> list[RoundCommand]:
+        exported = self._exporting
+        assert exported is not None
+        self._exporting = None
+        self.phase = RoundPhase.WAITING
+        error = event.error if isinstance(event, StoreFailed) else None
+        return [AnswerRequest(exported.request, error), *self._start_if_due()]
+
+    def _refuse_exports(self) -> list[RoundCommand]:
+        """Nothing that was asked for comes any more."""
+        refused = [] if self._exporting is None else [self._exporting]
+        refused += self._exports
+        self._exporting = None
+        self._exports.clear()
+        return [_no_round(event) for event in refused]
+
     @property
     def _due(self) -> SnapshotKind | None:
-        """The kind of a last round that is to come as soon as possible. Nothing is left to suspend or restart when all
-        input has been taken in."""
+        """The kind of a round that is to come as soon as possible. Nothing is left to suspend, restart or export when
+        all input has been taken in."""
         if len(self.took_input) == len(self._members):
             return SnapshotKind.FINAL
+        if self._exports:
+            return SnapshotKind.REGULAR
         return SnapshotKind.TERMINAL if self._terminal_asked else None
 
     def _start_if_due(self) -> list[RoundCommand]:
@@ -252,6 +308,8 @@ class SnapshotRounds:
         self.phase = RoundPhase.SAVING
         self.snapshot_id += 1
         self.kind = kind
+        if kind is SnapshotKind.REGULAR and self._exports:
+            self._exporting = self._exports.popleft()
         self.waiting_for = set(self._members)
         self._success = False
         self._vertices = {}
@@ -310,12 +368,19 @@ class SnapshotRounds:
 
     def _go_on(self) -> list[RoundCommand]:
         self.phase = RoundPhase.WAITING
+        failed = RestartableError("the snapshot failed: " + "; ".join(self._errors))
         if self.kind is SnapshotKind.TERMINAL and not self._success:
             self.phase = RoundPhase.OVER
-            return [FailExecution(RestartableError("the last snapshot failed: " + "; ".join(self._errors)))]
+            return [*self._refuse_exports(), FailExecution(failed)]
         if self.kind is not SnapshotKind.REGULAR and self._success:
             self.phase = RoundPhase.OVER
-            return []
+            return self._refuse_exports()
+        if self._exporting is not None:
+            if self._success:
+                self.phase = RoundPhase.EXPORTING
+                return [ExportSnapshot(self.claimed.record.job_id, self.area, self._exporting.name)]
+            request, self._exporting = self._exporting.request, None
+            return [AnswerRequest(request, failed), *self._start_if_due()]
         if self.kind is SnapshotKind.FINAL:  # what failed may well fail again: not at once
             return [AwaitInterval()]
         return self._start_if_due()
@@ -328,7 +393,7 @@ class SnapshotRounds:
 
     def _stop(self, event: Stop) -> list[RoundCommand]:
         self.phase = RoundPhase.STOPPED
-        return []
+        return self._refuse_exports()
 
     def _ignore(self, event: RoundEvent) -> list[RoundCommand]:
         return []
@@ -349,27 +414,43 @@ class SnapshotRounds:
             raise InvalidTransition(f"{event} names a member that is not in [0, {len(self._members)})")
 
 
+def _no_round(event: ExportAsked) -> AnswerRequest:
+    refused = OperationRefused(f"no snapshot was exported to {event.name!r}: the execution of the job ends")
+    return AnswerRequest(event.request, refused)
+
+
 _Method = Callable[[SnapshotRounds, Any], list[RoundCommand]]  # Any: the event class of its key
 
 _TRANSITIONS: dict[tuple[RoundPhase, type], _Method] = {  # the protocol; what is not here is an InvalidTransition
     (RoundPhase.NEW, Begin): SnapshotRounds._begin,
     (RoundPhase.NEW, TerminalAsked): SnapshotRounds._ask,
+    (RoundPhase.NEW, ExportAsked): SnapshotRounds._export,
     (RoundPhase.NEW, IntervalOver): SnapshotRounds._ignore,  # of an earlier execution
     (RoundPhase.WAITING, IntervalOver): SnapshotRounds._interval_over,
     (RoundPhase.WAITING, MemberTookInput): SnapshotRounds._take_input_while_waiting,
     (RoundPhase.WAITING, TerminalAsked): SnapshotRounds._ask_while_waiting,
+    (RoundPhase.WAITING, ExportAsked): SnapshotRounds._export_while_waiting,
     (RoundPhase.SAVING, MemberSaved): SnapshotRounds._saved,
     (RoundPhase.VALIDATING, StoreWritten): SnapshotRounds._validated,
     (RoundPhase.VALIDATING, StoreFailed): SnapshotRounds._not_written,
     (RoundPhase.DECIDING, StoreWritten): SnapshotRounds._decided,
     (RoundPhase.DECIDING, StoreFailed): SnapshotRounds._not_decided,
     (RoundPhase.ENDING, MemberEndedRound): SnapshotRounds._ended,
+    (RoundPhase.EXPORTING, StoreWritten): SnapshotRounds._copied,
+    (RoundPhase.EXPORTING, StoreFailed): SnapshotRounds._copied,
     **{
         (phase, event): method
-        for phase in (RoundPhase.SAVING, RoundPhase.VALIDATING, RoundPhase.DECIDING, RoundPhase.ENDING)
+        for phase in (
+            RoundPhase.SAVING,
+            RoundPhase.VALIDATING,
+            RoundPhase.DECIDING,
+            RoundPhase.ENDING,
+            RoundPhase.EXPORTING,
+        )
         for event, method in (
             (MemberTookInput, SnapshotRounds._take_input),
             (TerminalAsked, SnapshotRounds._ask),
+            (ExportAsked, SnapshotRounds._export),
             (IntervalOver, SnapshotRounds._ignore),  # it was set before a last round that came earlier
         )
     },
@@ -381,10 +462,12 @@ _TRANSITIONS: dict[tuple[RoundPhase, type], _Method] = {  # the protocol; what i
     (RoundPhase.OVER, Stop): SnapshotRounds._ignore,
     (RoundPhase.OVER, IntervalOver): SnapshotRounds._ignore,
     (RoundPhase.OVER, TerminalAsked): SnapshotRounds._ignore,
+    (RoundPhase.OVER, ExportAsked): SnapshotRounds._export_too_late,
     (RoundPhase.OVER, MemberTookInput): SnapshotRounds._take_input,
     **{
         (RoundPhase.STOPPED, event): SnapshotRounds._ignore  # answers that were under way
         for event in get_args(RoundEvent)
         if event is not Begin
     },
+    (RoundPhase.STOPPED, ExportAsked): SnapshotRounds._export_too_late,
 }

@@ -3,15 +3,19 @@
     ReadRecord       -> RecordRead       or StoreFailed
     WriteValidation  -> StoreWritten     or StoreFailed
     ReplaceRecord    -> StoreWritten     or StoreFailed
+    ExportSnapshot   -> StoreWritten     or StoreFailed
+    ImportSnapshot   -> StoreWritten     or StoreFailed
     DeleteAreas         (nothing; what cannot be deleted now is deleted after the next snapshot)
 
-At most one of the first three is awaited at a time. A store may take as long as it likes: the machines never wait.
+At most one of those that are answered is awaited at a time. A store may take as long as it likes: the machines never
+wait.
 """
 
 import logging
 from dataclasses import dataclass
 
 from jetfast.core.crash_points import reach
+from jetfast.engine.snapshot_copy import export_snapshot, import_snapshot
 from jetfast.engine.snapshot_store import (
     ExecutionRecord,
     SnapshotArea,
@@ -45,13 +49,30 @@ class ReplaceRecord:
 
 
 @dataclass(frozen=True)
+class ExportSnapshot:
+    """Copy a snapshot of the job, all of whose transactions are committed, under a name."""
+
+    job_id: str
+    area: SnapshotArea
+    name: str
+
+
+@dataclass(frozen=True)
+class ImportSnapshot:
+    """Copy a named snapshot into an area of the job."""
+
+    name: str
+    area: SnapshotArea
+
+
+@dataclass(frozen=True)
 class DeleteAreas:
     """Delete all areas of the job that are older than the first of `keep`, and not among `keep`."""
 
     keep: tuple[SnapshotArea, ...]
 
 
-StoreCommand = ReadRecord | WriteValidation | ReplaceRecord | DeleteAreas
+StoreCommand = ReadRecord | WriteValidation | ReplaceRecord | ExportSnapshot | ImportSnapshot | DeleteAreas
 
 
 @dataclass(frozen=True)
@@ -89,6 +110,12 @@ def perform(store: SnapshotStore, job: str, command: StoreCommand) -> StoreAnswe
             return StoreWritten()
         if isinstance(command, ReplaceRecord):
             return StoreWritten(_replace_record(store, command))
+        if isinstance(command, ExportSnapshot):
+            export_snapshot(store, job, command.job_id, command.area, command.name)
+            return StoreWritten()
+        if isinstance(command, ImportSnapshot):
+            import_snapshot(store, command.name, job, command.area)
+            return StoreWritten()
         _delete_areas(store, job, command.keep)
         return None
     except JetfastError as error:

@@ -12,7 +12,7 @@ from jetfast.core.dag import Dag, Vertex
 from jetfast.core.guarantee import Delivery, Guarantee
 from jetfast.core.processor import Processor
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
-from jetfast.engine.snapshot_store import NO_STATE, ExecutionRecord, SnapshotArea, ValidationRecord
+from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea, StateTotals, ValidationRecord
 from jetfast.errors import DurationError, JobDefinitionError
 
 EXACTLY_ONCE, AT_LEAST_ONCE = Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE
@@ -129,7 +129,7 @@ def test_a_job_that_its_store_knows_says_from_where_it_goes_on(caplog: pytest.Lo
     caplog.set_level(logging.INFO, "jetfast")
     store = MemorySnapshotStore()
     area = SnapshotArea(3, 8)
-    store.write_validation("flights", ValidationRecord(area, {"gone": NO_STATE}, 271, {"gone": 1}))
+    store.write_validation("flights", ValidationRecord(area, {"gone": StateTotals(1, 1, 1)}, 271, {"gone": 1}))
     store.replace_record(ExecutionRecord("flights", "id", 3, area), 0)
     accept(snapshots=SnapshotWishes(store=store))
     assert "memory knows a job of this name; it goes on from snapshot 3-8" in caplog.text

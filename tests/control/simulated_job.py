@@ -24,9 +24,11 @@ from jetfast.control.job_events import (
     AnswerRequest,
     AwaitDelay,
     AwaitSettleTime,
+    CancelAndExportAsked,
     CancelRequested,
     DelayOver,
     EndJob,
+    ExportAsked,
     OperationAsked,
     SettleTimeOver,
     StartJob,
@@ -43,7 +45,17 @@ from jetfast.control.snapshot_round import (
     RoundPhase,
     SaveMember,
 )
-from jetfast.control.store_commands import DeleteAreas, ReadRecord, ReplaceRecord, StoreFailed, WriteValidation, perform
+from jetfast.control.store_commands import (
+    DeleteAreas,
+    ExportSnapshot,
+    ImportSnapshot,
+    ReadRecord,
+    ReplaceRecord,
+    StoreFailed,
+    StoreWritten,
+    WriteValidation,
+    perform,
+)
 from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.engine.snapshot_store import NO_STATE, ExecutionRecord, SnapshotArea
@@ -69,6 +81,10 @@ class World:
     snapshots: dict[SnapshotArea, dict[int, tuple[int, list[Transaction]]]] = field(default_factory=dict)
     visible: dict[int, dict[TransactionId, list[int]]] = field(default_factory=dict)
     """By member."""
+    exports: dict[str, dict[int, tuple[int, list[Transaction]]]] = field(default_factory=dict)
+    """By name; without transactions."""
+    first: dict[int, int] = field(default_factory=dict)
+    """By member, the first row that this world is to see; else 0."""
 
     def rows(self, member: int) -> list[int]:
         return [row for rows in self.visible.get(member, {}).values() for row in rows]
@@ -165,12 +181,20 @@ class SimulatedJob:
         deaths: float = 0.0,
         poison: float = 0.0,
         suspend_on_failure: bool = False,
+        initial_snapshot: str | None = None,
     ) -> None:
         self.random = Random(seed)
         self.store, self.world = store, world
         self.deaths, self.poison = deaths, poison
         ids = iter(range(1, 10_000))
-        terms = JobTerms("job", "id", keeps_record=True, members_max=members, suspend_on_failure=suspend_on_failure)
+        terms = JobTerms(
+            "job",
+            "id",
+            keeps_record=True,
+            members_max=members,
+            suspend_on_failure=suspend_on_failure,
+            initial_snapshot=initial_snapshot,
+        )
         self.coordinator = Coordinator(terms, JobShape(members, 271, {}), lambda last: max(next(ids), last + 1))
         self.members: dict[int, Member | None] = {}
         """Those that live, by index, and the execution that they are in."""
@@ -201,10 +225,11 @@ class SimulatedJob:
             self.step()
         raise AssertionError(f"the job must come to be {status.value}, it is {self.coordinator.status.value}")
 
-    def ask(self, operation: type[OperationAsked]) -> int:
+    def ask(self, operation: type[OperationAsked], name: str = "named") -> int:
         """Ask for an operation at once; return the number of the request."""
         request = self.requests = self.requests + 1
-        self.handle(operation(request))
+        named = issubclass(operation, ExportAsked | CancelAndExportAsked)
+        self.handle(operation(request, name) if named else operation(request))
         return request
 
     def step(self) -> None:
@@ -238,8 +263,12 @@ class SimulatedJob:
         if isinstance(command, SummonMember):
             self.members[command.member] = None
             self.put(command.member, MemberRegistered(command.member))
-        elif isinstance(command, ReadRecord | WriteValidation | ReplaceRecord | DeleteAreas):
+        elif isinstance(
+            command, ReadRecord | WriteValidation | ReplaceRecord | ExportSnapshot | ImportSnapshot | DeleteAreas
+        ):
             answer = StoreFailed(OutcomeUnknown("hangs")) if self.hung else perform(self.store, "job", command)
+            if isinstance(answer, StoreWritten):
+                self.copy(command)
             if answer is not None and not self.hung:
                 self.put("store", StoreAnswered(command, answer))
         elif isinstance(command, AwaitInterval):
@@ -256,6 +285,19 @@ class SimulatedJob:
             self.outcome.append(command.error)
         elif getattr(command, "member", None) in self.members:
             self.tell(command, execution_id)
+
+    def copy(self, command: Command) -> None:
+        """What the store has copied, copy in the world."""
+        snapshots, exports = self.world.snapshots, self.world.exports
+        if isinstance(command, ExportSnapshot):
+            states = snapshots[command.area]
+            for member, (position, transactions) in states.items():
+                seen = self.world.visible.get(member, {})
+                assert all(t.identity in seen for t in transactions), "what is exported is committed"
+                assert set(self.world.rows(member)) >= set(range(self.world.first.get(member, 0), position))
+            exports[command.name] = {member: (position, []) for member, (position, _) in states.items()}
+        elif isinstance(command, ImportSnapshot):
+            snapshots[command.area] = dict(exports[command.name])
 
     def tell(self, command: Command, execution_id: int) -> None:
         index: int = command.member  # type: ignore[union-attr]
@@ -318,7 +360,8 @@ class SimulatedJob:
         for index in self.world.visible:
             rows = self.world.rows(index)
             assert len(rows) == len(set(rows)), f"rows of member {index} are seen twice: {rows}"
-            assert sorted(rows) == list(range(len(rows))), f"rows of member {index} are missing: {rows}"
+            first = self.world.first.get(index, 0)
+            assert sorted(rows) == list(range(first, first + len(rows))), f"rows of member {index} are missing: {rows}"
         truth = self.store.truth()
         if truth is not None and truth.snapshot is not None:
             assert truth.snapshot in self.world.snapshots

@@ -4,7 +4,15 @@ from random import Random
 
 import pytest
 
-from jetfast.control.job_events import AnswerRequest, CancelRequested, RestartAsked, ResumeAsked, SuspendAsked
+from jetfast.control.job_events import (
+    AnswerRequest,
+    CancelAndExportAsked,
+    CancelRequested,
+    ExportAsked,
+    RestartAsked,
+    ResumeAsked,
+    SuspendAsked,
+)
 from jetfast.control.job_status import JobStatus
 from jetfast.control.store_commands import ReadRecord
 from jetfast.errors import JobCancelledError, OperationRefused
@@ -14,17 +22,36 @@ SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.simulation) for seed
 NOT_RUNNING, STARTING, RUNNING = JobStatus.NOT_RUNNING, JobStatus.STARTING, JobStatus.RUNNING
 SUSPENDED, COMPLETING = JobStatus.SUSPENDED, JobStatus.COMPLETING
 FAILED, COMPLETED = JobStatus.FAILED, JobStatus.COMPLETED
+EXPORTING = JobStatus.SUSPENDED_EXPORTING_SNAPSHOT
 SUSPEND, RESUME, RESTART, CANCEL = SuspendAsked, ResumeAsked, RestartAsked, CancelRequested
+EXPORT, CANCEL_AND_EXPORT = ExportAsked, CancelAndExportAsked
+OPERATIONS = [SUSPEND, RESUME, RESTART, EXPORT, CANCEL_AND_EXPORT]
 
 # state x operation -> where the job comes to rest; None: the operation is refused, and the job goes on as it was.
-OUTCOMES = {
-    NOT_RUNNING: {SUSPEND: SUSPENDED, RESUME: None, RESTART: None, CANCEL: FAILED},
-    STARTING: {SUSPEND: SUSPENDED, RESUME: None, RESTART: None, CANCEL: FAILED},
-    RUNNING: {SUSPEND: SUSPENDED, RESUME: None, RESTART: COMPLETED, CANCEL: FAILED},
-    SUSPENDED: {SUSPEND: SUSPENDED, RESUME: COMPLETED, RESTART: None, CANCEL: FAILED},
-    COMPLETING: {SUSPEND: None, RESUME: None, RESTART: None, CANCEL: FAILED},
-    FAILED: {SUSPEND: None, RESUME: None, RESTART: None, CANCEL: FAILED},
-    COMPLETED: {SUSPEND: None, RESUME: None, RESTART: None, CANCEL: COMPLETED},
+REFUSED: dict[type, JobStatus | None] = dict.fromkeys(OPERATIONS)
+OUTCOMES: dict[JobStatus, dict[type, JobStatus | None]] = {
+    NOT_RUNNING: {**REFUSED, SUSPEND: SUSPENDED, CANCEL: FAILED},
+    STARTING: {**REFUSED, SUSPEND: SUSPENDED, CANCEL: FAILED},
+    RUNNING: {
+        SUSPEND: SUSPENDED,
+        RESUME: None,
+        RESTART: COMPLETED,
+        EXPORT: COMPLETED,
+        CANCEL_AND_EXPORT: FAILED,
+        CANCEL: FAILED,
+    },
+    SUSPENDED: {
+        SUSPEND: SUSPENDED,
+        RESUME: COMPLETED,
+        RESTART: None,
+        EXPORT: SUSPENDED,
+        CANCEL_AND_EXPORT: FAILED,
+        CANCEL: FAILED,
+    },
+    EXPORTING: {**REFUSED, CANCEL: FAILED},
+    COMPLETING: {**REFUSED, CANCEL: FAILED},
+    FAILED: {**REFUSED, CANCEL: FAILED},
+    COMPLETED: {**REFUSED, CANCEL: COMPLETED},
 }
 
 
@@ -35,12 +62,15 @@ def simulate(seed: int, fault: float = 0.0, **faults: float) -> SimulatedJob:
 
 def brought_to(status: JobStatus, seed: int = 1) -> SimulatedJob:
     job = simulate(seed)
-    if status in (SUSPENDED, COMPLETING, FAILED):
+    if status in (SUSPENDED, EXPORTING):
         job.run_until(RUNNING)
-        if status is SUSPENDED:
-            job.ask(SuspendAsked)
-        else:
-            job.cancel()
+        job.ask(SuspendAsked)
+        job.run_until(SUSPENDED)
+        if status is EXPORTING:
+            job.ask(ExportAsked)
+    elif status in (COMPLETING, FAILED):
+        job.run_until(RUNNING)
+        job.cancel()
     job.run_until(status)
     return job
 
@@ -64,7 +94,7 @@ def check_rows(job: SimulatedJob) -> None:
 
 
 @pytest.mark.parametrize("status", list(JobStatus), ids=lambda status: status.name)
-@pytest.mark.parametrize("operation", [SUSPEND, RESUME, RESTART, CANCEL], ids=lambda operation: operation.__name__)
+@pytest.mark.parametrize("operation", [*OPERATIONS, CANCEL], ids=lambda operation: operation.__name__)
 def test_every_operation_in_every_state_does_what_the_table_says(status: JobStatus, operation: type) -> None:
     job = brought_to(status)
     undisturbed = comes_to_rest(brought_to(status))
@@ -86,7 +116,8 @@ def test_every_operation_in_every_state_does_what_the_table_says(status: JobStat
                 job.step()
             assert job.answers[request] is None
             assert comes_to_rest(job) is outcome
-            assert operation is SuspendAsked or job.coordinator.execution_id > executions
+            assert operation not in (RESUME, RESTART) or job.coordinator.execution_id > executions
+            assert ("named" in job.world.exports) == (operation in (EXPORT, CANCEL_AND_EXPORT))
     check_rows(job)
 
 
@@ -98,7 +129,7 @@ def test_each_row_is_seen_once_whatever_is_asked_and_fails_and_when(seed: int) -
         if job.outcome:
             break
         if random.random() < 0.1:
-            job.ask(random.choice([SuspendAsked, ResumeAsked, RestartAsked]))
+            job.ask(random.choice([SUSPEND, RESUME, RESTART, EXPORT]))
         job.step()
         if job.coordinator.status is SUSPENDED and job.coordinator.job.suspension_cause is None:
             check_rows(job)
@@ -168,3 +199,30 @@ def test_a_store_that_hangs_does_not_keep_a_job_from_being_suspended_and_the_cau
     POISON.__notes__.clear()
     assert isinstance(job.coordinator.handle(ResumeAsked(9))[0], AnswerRequest)
     assert isinstance(job.coordinator._awaited, ReadRecord)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_job_that_starts_from_a_named_snapshot_shows_the_rows_that_follow_it_and_no_others(seed: int) -> None:
+    old = simulate(seed, fault=0.1 * (seed % 2), deaths=0.01 * (seed % 3))
+    old.run_until(RUNNING)
+    for _ in range(seed % 40):
+        old.step()
+    request = old.ask(EXPORT if seed % 5 else CANCEL_AND_EXPORT)
+    while not old.outcome and request not in old.answers:
+        old.step()
+    if old.answers.get(request, POISON) is not None:  # it has failed, or the job has ended before
+        return
+    start = old.world.exports["named"]
+    if seed % 5 == 0:
+        comes_to_rest(old)
+        assert {member: position for member, (position, _) in start.items()} == {
+            member: len(old.world.rows(member)) for member in start
+        }, "nothing was written after the last snapshot"
+    first = {member: position for member, (position, _) in start.items()}
+    world = World(dict(old.world.snapshots), exports=old.world.exports, first=first)
+    members = old.coordinator.shape.member_count
+    new = SimulatedJob(seed, old.store, world, members=members, initial_snapshot="named")
+    new.run()
+    assert new.outcome == [None]
+    for member, position in first.items():
+        assert sorted(world.rows(member)) == list(range(position, ROWS))

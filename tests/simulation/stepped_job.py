@@ -180,6 +180,7 @@ class SteppedJob:
         max_restarts: int | None = None,
         fresh: bool = False,
         suspend_on_failure: bool = False,
+        initial_snapshot: str | None = None,
         clock: VirtualClock | None = None,
         new_execution_id: Callable[[int], int] = new_execution_id,
     ) -> None:
@@ -194,7 +195,7 @@ class SteppedJob:
             progress=False,
             two_stage=None,
             snapshots=SnapshotWishes(
-                guarantee, store, interval, max_restarts, fresh, suspend_on_failure=suspend_on_failure
+                guarantee, store, interval, max_restarts, fresh, suspend_on_failure, initial_snapshot
             ),
         )
         self.works = Works()
