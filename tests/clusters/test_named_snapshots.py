@@ -21,7 +21,7 @@ from jetfast.engine.snapshot_store import (
 )
 from jetfast.errors import JobCancelledError, JobDefinitionError, OperationRefused, RecordConflict, SnapshotDamaged
 from jetfast.testing import TransactionalMemory
-from tests.clusters.test_recovery import ROWS, FailingStore, check_rows, check_windows, copying, rows, summing
+from tests.clusters.test_recovery import ROWS, FailingStore, check_rows, check_windows, copying, summing
 from tests.simulation.stepped_job import SteppedJob
 
 FIRST, SECOND = SnapshotArea(5, 1), SnapshotArea(5, 2)
@@ -161,37 +161,18 @@ def test_an_export_that_fails_says_so_and_the_job_runs_on(write: int, how: str) 
     check_rows(outside)
 
 
-def test_a_suspended_job_is_exported_and_a_changed_pipeline_starts_from_it() -> None:
+def test_a_suspended_job_is_exported_and_stays_suspended() -> None:
     outside, store = TransactionalMemory.named(), MemorySnapshotStore()
-    old = started(stepped(summing(outside), 1, store, members=1), 100)
+    old = started(stepped(summing(outside), 1, store), 100)
     old.do(SuspendAsked)
     old.do(partial(ExportAsked, name="half"))
     assert old.runner.status is jf.JobStatus.SUSPENDED
     old.runner.cancel()
     old.run()
-    changed = summing(outside)
-    added = TransactionalMemory.named()
-    changed.read(jf.memory(partitions=rows()), name="others").write(added.sink(), name="added")
-    new = stepped(changed, 2, store, members=2, workers=2, initial_snapshot="half")
+    new = stepped(summing(outside), 2, store, members=2, workers=2, initial_snapshot="half")
     new.run()
     assert new.runner.error is None
     check_windows(outside)
-    check_rows(added)
-
-
-def test_state_of_a_step_that_is_gone_is_named_in_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    outside, store = TransactionalMemory.named(), MemorySnapshotStore()
-    old = started(stepped(summing(outside), 1, store), 100)
-    old.do(partial(CancelAndExportAsked, name="sums"))
-    old.run()
-    dropped = jf.Pipeline("summing")
-    dropped.read(jf.memory(partitions=rows())).write(TransactionalMemory.named().sink(), name="outside")
-    with caplog.at_level("INFO", "jetfast"):
-        new = stepped(dropped, 2, store, initial_snapshot="sums")
-    assert "its snapshot holds state of steps that it has no more" in caplog.text
-    assert "starts from snapshot 'sums'" in caplog.text
-    new.run()
-    assert new.runner.error is None
 
 
 def test_a_snapshot_that_is_not_there_or_has_no_store_is_refused_at_submission() -> None:
