@@ -27,7 +27,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("t", pa.timestamp("u
 TIMEOUT_US = 3600 * SECOND_US
 """Of transactions in systems that have one: longer than any outage here, for what times out is lost."""
 
-GAP_US_MAX = 100_000
+GAP_US_MAX = 80_000
 
 Row = tuple[Any, ...]
 RawRow = tuple[int, int, int]
@@ -146,7 +146,7 @@ def _partitions(scenario: Scenario, random: Random, number: int, first_id: int) 
     for partition in range(random.randint(1, 3)):
         script: list[Any] = []
         time_us = random.randrange(5) * SECOND_US
-        for _ in range(random.randint(1, 10)):
+        for _ in range(random.randint(1, 6)):
             if random.random() < 0.15:
                 script.append(EMPTY)
                 continue
@@ -174,7 +174,7 @@ def _queue(scenario: Scenario, random: Random, number: int, first_id: int) -> tu
         name=f"queue {number}",
         faults=faults,
     )
-    rows = [(first_id + row, random.randrange(5), 0) for row in range(random.randint(1, 60))]
+    rows = [(first_id + row, random.randrange(5), 0) for row in range(random.randint(1, 40))]
     queue.publish({"id": row[0], "k": row[1]} for row in rows)
     return scenario.pipeline.read(queue.source(), name=f"source {number}"), rows
 

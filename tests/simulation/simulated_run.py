@@ -224,7 +224,7 @@ class SimulatedRun:
             members += job.members.values()
         for member in members:
             self.actors += [(member, member.agent.handle_next), (member, member.works.step)]
-            self.actors += [(member, _step_tasklet(member, self.random))] * 3
+            self.actors += [(member, _step_tasklet(member, self.random.random))] * 3
 
     def _look_for_changes(self) -> None:
         """Members that were summoned, and coordinators that have ended."""
@@ -367,8 +367,15 @@ class SimulatedRun:
         self.outcome.problems.append(text)
 
 
-def _step_tasklet(member: SteppedMember, random: Random) -> Callable[[], bool]:
-    return lambda: member.step_tasklet(random)
+def _step_tasklet(member: SteppedMember, choose: Callable[[], float]) -> Callable[[], bool]:
+    def step() -> bool:
+        stepped = member.stepped
+        if stepped is None:
+            return False
+        running = stepped.running
+        return bool(running) and stepped.step(running[int(choose() * len(running))])
+
+    return step
 
 
 def simulate(seed: int, store_failures: float | None = None) -> Outcome:
