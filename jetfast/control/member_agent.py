@@ -7,6 +7,7 @@ that calls `run`, which also reports metrics in between. `run` returns after Shu
 import logging
 import os
 import queue
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -207,11 +208,18 @@ class MemberAgent:
 
     def run(self) -> None:
         """Handle messages until Shutdown."""
+        report_due_s = 0.0
         try:
             while not self._stopped and not self._killed:
                 running = self._current is not None and self._current.started and not self._current.ended
-                if not self.handle_next(self._metrics_interval_s if running else None):
+                if not running:
+                    report_due_s = time.monotonic() + self._metrics_interval_s
+                    self.handle_next(None)
+                    continue
+                self.handle_next(max(0.0, report_due_s - time.monotonic()))
+                if time.monotonic() >= report_due_s:  # however many messages come meanwhile
                     self.report_metrics()
+                    report_due_s = time.monotonic() + self._metrics_interval_s
         finally:
             self._discard()
 

@@ -255,6 +255,22 @@ def test_metrics_are_reported_while_it_runs() -> None:
     assert not thread.is_alive()
 
 
+def test_metrics_are_reported_though_messages_never_stop_coming() -> None:
+    member = Member()
+    agent = MemberAgent(
+        member.connect,
+        member.sent.append,
+        load_dag=lambda data: Dag("dag"),
+        execution_factory=member.make,
+        metrics_interval_s=1e-9,
+    )
+    snapshots = [messages.StartSnapshot(execution_id=5, snapshot_id=number) for number in range(1, 4)]
+    for message in (prepare(), START, *snapshots, SHUTDOWN):
+        agent.receive(message)
+    agent.run()
+    assert [type(message).__name__ for message in member.sent].count("Metrics") >= len(snapshots)
+
+
 def test_delivered_rows_arrive_as_an_arrow_stream() -> None:
     member = Member()
     member.do(prepare(), START)
