@@ -9,6 +9,7 @@ from jetfast.clusters.snapshot_settings import SnapshotSettings, SnapshotWishes,
 from jetfast.control.job import Job
 from jetfast.control.progress import show_log_lines
 from jetfast.control.runner import JobSettings
+from jetfast.control.wire import MESSAGE_BYTES_MAX
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.execution_plan import make_execution_plan
@@ -18,6 +19,7 @@ from jetfast.errors import JobDefinitionError
 from jetfast.types import Duration, bytes_of, non_negative_duration_us
 
 DEFAULT_MEMORY_LIMIT = "1GB"
+DAG_BYTES_MAX = MESSAGE_BYTES_MAX - 2**20  # room for the rest of the message
 
 
 class Pipeline(Protocol):
@@ -60,8 +62,34 @@ class Submission:
     parallelism: Mapping[str, int]
     """Processors in the whole cluster, by vertex."""
 
-    def settings(self, pickled_dag: bytes = b"") -> JobSettings:
-        """Return what the coordinator needs to know; `pickled_dag` as `messages.Prepare.dag`."""
+    def pickled_dag(self) -> bytes:
+        """Return the graph for members in other processes, as `messages.Prepare.dag`. Raises JobDefinitionError."""
+        import cloudpickle
+
+        try:
+            dag: bytes = cloudpickle.dumps(self.dag)
+        except Exception as error:
+            raise JobDefinitionError(
+                f"job {self.job}: a function or object of a step cannot be pickled, and so cannot go to the "
+                f"members: {error}"
+            ) from error
+        if len(dag) > DAG_BYTES_MAX:
+            raise JobDefinitionError(
+                f"job {self.job}: its steps hold {len(dag) // 10**6} MB, which every member would get; at most "
+                f"{DAG_BYTES_MAX // 10**6} MB can be sent. Rows in memory belong into files that members read"
+            )
+        return dag
+
+    def pickled_store(self) -> bytes:
+        """Return the snapshot store for members in other processes, as `messages.Prepare.snapshot_store`."""
+        import cloudpickle
+
+        store = self.snapshots.store
+        pickled: bytes = b"" if store is None else cloudpickle.dumps(store)
+        return pickled
+
+    def settings(self, pickled_dag: bytes = b"", pickled_store: bytes = b"") -> JobSettings:
+        """Return what the coordinator needs to know; both as in `messages.Prepare`."""
         snapshots = self.snapshots
         return JobSettings(
             job=self.job,
@@ -73,6 +101,7 @@ class Submission:
             memory_limit_bytes=self.memory_limit_bytes,
             parallelism=self.parallelism,
             snapshot_store=snapshots.store,
+            pickled_store=pickled_store,
             snapshot_interval_s=snapshots.interval_s,
             max_restarts=snapshots.max_restarts,
             fresh=snapshots.fresh,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from jetfast.control.endpoint import Address, Listener, dial
 from jetfast.control.wire import HANDSHAKE_TIMEOUT_S, Hello, Purpose, Token, close_socket
-from jetfast.errors import JobCancelledError, ResourcesError, TransportError
+from jetfast.errors import JetfastError, JobCancelledError, ResourcesError, TransportError
 
 CONNECT_TIMEOUT_S = 30.0
 EVERY_EXECUTION = 2**63 - 1
@@ -28,11 +28,16 @@ class PeerDoor:
         port_range: tuple[int, int] | None = None,
         unix: bool = True,
         advice: str = "",
+        unreachable: type[JetfastError] = ResourcesError,
     ) -> None:
-        """Listen at once. `advice` ends the message about a peer that cannot be reached: which setting to change."""
+        """Listen at once. `advice` ends the message about a peer that cannot be reached: which setting to change;
+        `unreachable` is that error: ResourcesError where settings may be wrong, TransportError where only a peer that
+        has died cannot be reached.
+        """
         self.member = member
         self._token = token
         self._advice = f"; {advice}" if advice else ""
+        self._unreachable = unreachable
         self._changed = threading.Condition()
         self._waiting: dict[tuple[int, int], socket.socket] = {}  # (execution id, peer) -> proven socket
         self._execution_id = 0
@@ -56,7 +61,7 @@ class PeerDoor:
     ) -> dict[int, socket.socket]:
         """Return a connected socket for each other member. `peers`: `address` of each member, by index.
 
-        Raises ResourcesError naming both members if one cannot be reached or does not come within the time, and
+        Raises `unreachable` naming both members if one cannot be reached or does not come within the time, and
         JobCancelledError after `cancel`. Blocks until all are there.
         """
         with self._changed:
@@ -99,7 +104,7 @@ class PeerDoor:
             return dial(address, self._token, hello, HANDSHAKE_TIMEOUT_S)
         except TransportError as error:
             here = self._listener.address.host
-            raise ResourcesError(
+            raise self._unreachable(
                 f"member {self.member} on {here} cannot reach member {peer}: {error}{self._advice}"
             ) from error
 
@@ -112,7 +117,7 @@ class PeerDoor:
                     raise JobCancelledError(f"cancelled while member {self.member} waited for member {peer}")
                 left = deadline - clock()
                 if left <= 0:
-                    raise ResourcesError(
+                    raise self._unreachable(
                         f"member {peer} on {address.host} did not reach member {self.member} at "
                         f"{self._listener.address} in time{self._advice}"
                     )

@@ -13,16 +13,13 @@ from jetfast.clusters.at_exit import stop_at_exit
 from jetfast.clusters.snapshot_settings import SnapshotWishes
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job
+from jetfast.control.member_links import MemberLinks
 from jetfast.control.runner import Runner
-from jetfast.control.wire import MESSAGE_BYTES_MAX
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobDefinitionError, ResourcesError
 from jetfast.spark.jobs import SparkJobs
-from jetfast.spark.member_links import MemberLinks
 from jetfast.spark.slots import WAIT_S, check_session, count_slots, require_slots
 from jetfast.types import Duration, positive_duration_us
-
-DAG_BYTES_MAX = MESSAGE_BYTES_MAX - 2**20  # room for the rest of the message
 
 
 class SparkCluster:
@@ -70,8 +67,6 @@ class SparkCluster:
 
         Raises JobDefinitionError, of it ResourcesError when there are too few free slots, before anything runs.
         """
-        import cloudpickle
-
         check_session(self.spark)
         submission = accept_submission(
             pipeline,
@@ -84,18 +79,7 @@ class SparkCluster:
             max_watermark_retention=max_watermark_retention,
             snapshots=SnapshotWishes(check_guarantee(guarantee)),
         )
-        try:
-            dag = cloudpickle.dumps(submission.dag)
-        except Exception as error:
-            raise JobDefinitionError(
-                f"job {submission.job}: a function or object of a step cannot be pickled, and so cannot go to the "
-                f"members: {error}"
-            ) from error
-        if len(dag) > DAG_BYTES_MAX:
-            raise JobDefinitionError(
-                f"job {submission.job}: its steps hold {len(dag) // 10**6} MB, which every member would get; at most "
-                f"{DAG_BYTES_MAX // 10**6} MB can be sent. Rows in memory belong into files that members read"
-            )
+        dag = submission.pickled_dag()
         _check_driver()
         require_slots(lambda: count_slots(self.spark), self.members, WAIT_S)
         runner = Runner(submission.settings(pickled_dag=dag))

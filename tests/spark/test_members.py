@@ -21,7 +21,9 @@ from jetfast.connectors.memory import memory
 from jetfast.control import messages
 from jetfast.control.endpoint import Address, Listener, dial
 from jetfast.control.job import Job
+from jetfast.control.member_links import MemberLinks, OnEnd
 from jetfast.control.messages import NO_EXECUTION, Registered, Versions
+from jetfast.control.remote_member import MemberTask
 from jetfast.control.runner import JobSettings, Runner
 from jetfast.control.versions import running_versions
 from jetfast.control.wire import COORDINATOR, Connection, Hello, Purpose, make_token
@@ -31,9 +33,8 @@ from jetfast.core.routing import BROADCAST, Routing, partitioned
 from jetfast.errors import JobCancelledError, MemberLostError, ResourcesError
 from jetfast.processors.sink import WriteSink
 from jetfast.processors.source import ReadSource
-from jetfast.spark.jobs import OnEnd
-from jetfast.spark.member_links import MemberLinks
-from jetfast.spark.members import MemberTask, load_dag, run_member
+from jetfast.spark.jobs import SparkJobs
+from jetfast.spark.members import load_dag, run_spark_member
 
 ROWS = 5000
 TABLE = pa.table({"key": np.arange(ROWS) % 37, "value": np.arange(ROWS)})
@@ -50,10 +51,11 @@ def graph(routing: Routing, unbounded: bool = False) -> Dag:
     return dag
 
 
-class ThreadJobs:
+class ThreadJobs(SparkJobs):
     """Members as threads. `run` may be given for some members, to misbehave."""
 
     def __init__(self, **run: RunMember) -> None:
+        super().__init__(spark=None)
         self.run = run
         self.tasks: dict[int, MemberTask] = {}
         self.cancelled: list[str] = []
@@ -61,7 +63,7 @@ class ThreadJobs:
     def start(self, group: str, description: str, task: MemberTask, on_end: OnEnd) -> threading.Thread:
         self.tasks[task.member] = task
         received: MemberTask = pickle.loads(cloudpickle.dumps(task))  # as it would travel
-        run = self.run.get(f"member_{task.member}", lambda told: run_member(told, 0))
+        run = self.run.get(f"member_{task.member}", run_spark_member)
 
         def run_and_tell() -> None:
             try:
@@ -159,14 +161,14 @@ def test_a_second_copy_of_a_live_member_is_turned_away_and_raises() -> None:
     with pytest.raises(
         MemberLostError, match=rf"member 1 on .* was turned away: member 1 lives already, as pid {os.getpid()}"
     ):
-        run_member(jobs.tasks[1], 1)
+        run_spark_member(jobs.tasks[1].again(1))
     assert job.status.value == "running"
     job.cancel()
     ending(job, JobCancelledError, "cancelled")
     with pytest.raises(
         ResourcesError, match="member 1 on .* cannot reach the coordinator: .*set host= of SparkCluster"
     ):
-        run_member(jobs.tasks[1], 1)
+        run_spark_member(jobs.tasks[1].again(1))
 
 
 def registers(task: MemberTask, **changes: Any) -> Connection:
@@ -200,7 +202,7 @@ def test_spark_may_start_a_member_again_before_the_execution_has_begun() -> None
         registers(task).close()
         while True:
             try:
-                return run_member(task, 1)
+                return run_spark_member(task.again(1))
             except MemberLostError as error:
                 if "lives already" not in str(error):  # its end has not been noticed yet
                     raise
@@ -209,7 +211,7 @@ def test_spark_may_start_a_member_again_before_the_execution_has_begun() -> None
 
     def comes_late(task: MemberTask) -> None:
         late.wait(20)
-        run_member(task, 0)
+        run_spark_member(task)
 
     jobs = ThreadJobs(member_0=comes_late, member_1=dies_once)
     job = submit(jobs)
@@ -246,7 +248,7 @@ def test_a_spark_job_that_ends_before_its_member_came_is_explained() -> None:
 def test_a_member_that_cannot_reach_the_coordinator_says_which_setting() -> None:
     def is_far_away(task: MemberTask) -> None:
         try:
-            run_member(MemberTask(task.member, Address("127.0.0.1", 1), task.token), 0)
+            run_spark_member(MemberTask(task.member, Address("127.0.0.1", 1), task.token))
         except ResourcesError as error:
             raise RuntimeError(f"Traceback\njetfast.errors.ResourcesError: {error}\n SQLSTATE") from error
 
@@ -341,7 +343,7 @@ class BareCoordinator:
 def test_a_member_ends_when_the_coordinator_goes() -> None:
     coordinator = BareCoordinator()
     with ThreadPoolExecutor(1) as pool:
-        member = pool.submit(run_member, coordinator.task, 0)
+        member = pool.submit(run_spark_member, coordinator.task)
         coordinator.go()
         with pytest.raises(MemberLostError, match="member 0 on .* ended: the coordinator has gone"):
             member.result()
@@ -350,11 +352,11 @@ def test_a_member_ends_when_the_coordinator_goes() -> None:
 
 def test_a_member_ends_when_its_jvm_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     parents = iter([4711, 4711, 1])
-    monkeypatch.setattr("jetfast.spark.members.PARENT_LOOK_S", 0.01)
+    monkeypatch.setattr("jetfast.control.remote_member.LOOK_S", 0.01)
     monkeypatch.setattr("jetfast.spark.members.os.getppid", lambda: next(parents))
     coordinator = BareCoordinator()
     with pytest.raises(MemberLostError, match="ended: its JVM has gone"):
-        run_member(coordinator.task, 0)
+        run_spark_member(coordinator.task)
     coordinator.go()
     coordinator.listener.close()
 
@@ -368,12 +370,12 @@ def test_a_member_that_does_not_stop_by_itself_ends_its_process(monkeypatch: pyt
         stuck.set()
 
     monkeypatch.setattr("jetfast.spark.members.EXIT_GRACE_S", 0.01)
-    monkeypatch.setattr("jetfast.spark.members.PARENT_LOOK_S", 0.01)
-    monkeypatch.setattr("jetfast.spark.members.os._exit", end_process)
-    monkeypatch.setattr("jetfast.spark.members.MemberAgent.run", lambda agent: stuck.wait(20))
+    monkeypatch.setattr("jetfast.control.remote_member.LOOK_S", 0.01)
+    monkeypatch.setattr("jetfast.control.remote_member.os._exit", end_process)
+    monkeypatch.setattr("jetfast.control.remote_member.MemberAgent.run", lambda agent: stuck.wait(20))
     coordinator = BareCoordinator()
     with ThreadPoolExecutor(1) as pool:
-        member = pool.submit(run_member, coordinator.task, 0)
+        member = pool.submit(run_spark_member, coordinator.task)
         coordinator.go()
         with pytest.raises(MemberLostError):
             member.result()

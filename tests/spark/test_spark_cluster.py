@@ -206,7 +206,7 @@ def test_a_member_that_is_killed_fails_the_job_and_leaves_nothing(cluster: Spark
 def test_a_function_that_blocks_for_ever_does_not_outlive_cancel(
     cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jetfast.spark.member_links.END_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("jetfast.control.member_links.END_TIMEOUT_S", 0.5)
 
     def block(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.num_rows:  # when the pipeline is built it is shown none
@@ -236,7 +236,7 @@ def test_what_cannot_be_pickled_is_refused_at_submission(cluster: SparkCluster) 
 
 
 def test_a_job_that_is_too_large_to_send_is_refused(cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jetfast.spark.cluster.DAG_BYTES_MAX", 10_000)
+    monkeypatch.setattr("jetfast.clusters.submission.DAG_BYTES_MAX", 10_000)
     with pytest.raises(JobDefinitionError, match="belong into files"):
         cluster.submit(Exchange(partitioned("key")), progress=False)
 

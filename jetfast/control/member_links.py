@@ -1,0 +1,358 @@
+"""The submitter's side of the members of one job: what carries them, their connections, the runner's links to them.
+
+    started -> registered -> gone            a member is served once; every other copy is turned away
+       ^                       |
+       +------- started again -+             where the carrier does that, once the end of the lost one is certain
+
+Threads: one per carried member (it waits for its end), one per connection (it reads), a timer until it has registered.
+"""
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from jetfast.control import messages
+from jetfast.control.endpoint import Listener
+from jetfast.control.job_status import JobStatus
+from jetfast.control.messages import NO_EXECUTION, Cancel, CoordinatorMessage, Registered, Release, Shutdown
+from jetfast.control.remote_member import WELCOME, MemberTask
+from jetfast.control.runner import Runner
+from jetfast.control.wire import COORDINATOR, Connection, Hello, Purpose, Token, make_token
+from jetfast.core.guarantee import Guarantee
+from jetfast.errors import MemberLostError, ProtocolError, TransportError
+
+logger = logging.getLogger("jetfast")
+
+END_TIMEOUT_S = 10.0
+"""Seconds that a member has to stop once it is told to; then its carrier ends it."""
+
+LOSS_TOLD_S = 1.0
+"""Seconds within which the thread that reads from a member notices its end, too."""
+
+STARTS_MAX = 3
+"""Members that are killed, one after the other, before they have registered; then the job fails."""
+
+OnEnd = Callable[[Exception | None], None]
+
+
+class MemberCarrier(Protocol):
+    """Port: what members run in, such as processes of this host or tasks of Spark."""
+
+    summons: bool
+    """True: it ends a lost member for certain, and starts another in its place when the job begins again. False: it
+    starts members again by itself, and once the execution has begun the job cannot go on without one that is lost."""
+
+    def start(self, group: str, description: str, task: MemberTask, on_end: OnEnd) -> threading.Thread:
+        """Start a member; the thread lives as long as it, and calls `on_end` last: with None if the member returned.
+
+        An OSError: it cannot be started.
+        """
+
+    def cancel(self, group: str) -> None:
+        """Kill what was started as `group`. Harmless when it has ended."""
+
+    def explain_start(self, member: int, error: Exception | None) -> Exception:
+        """Return why a member did not come, with what to do. MemberLostError: it was killed, another may come."""
+
+    def explain_absence(self, member: int, seconds: float) -> Exception:
+        """Return what it means that a member has not come for so long."""
+
+    def explain_end(self, error: Exception | None) -> str:
+        """Return how a member that had come has ended, in a few words."""
+
+
+class MemberLinks:
+    """The members of one job: what carries them, and the connections that they make to this process."""
+
+    def __init__(
+        self,
+        carrier: MemberCarrier,
+        runner: Runner,
+        host: str = "127.0.0.1",
+        bind: str | None = None,
+        port_range: tuple[int, int] | None = None,
+        start_timeout_s: float = 60.0,
+    ) -> None:
+        """Listen at once, as `Listener` does; `start_timeout_s` is the time that a member has to register."""
+        self.carrier = carrier
+        self.runner = runner
+        self.start_timeout_s = start_timeout_s
+        self.closing = False
+        self._port_range = port_range
+        self._token: Token = make_token()
+        self._members = [_RemoteMember(self, index) for index in range(runner.plan.member_count)]
+        self._listener = Listener(
+            self._token, "coordinator", _accepts, self._came, host=host, bind=bind, port_range=port_range
+        )
+
+    def start(self) -> None:
+        """Start all members."""
+        for member in self._members:
+            member.start()
+
+    def summon(self, member: int) -> None:
+        """Start a member that is not there."""
+        self._members[member].start()
+
+    def close(self) -> None:
+        """End what is left: members that never came, the listener, the timers."""
+        self.closing = True
+        self._listener.close()
+        for member in self._members:
+            member.close()
+
+    def task(self, member: int, incarnation: int) -> MemberTask:
+        return MemberTask(member, self._listener.address, self._token, self._port_range, incarnation)
+
+    def _came(self, connected: socket.socket, hello: Hello) -> None:
+        """A proven connection of a member. This is its thread from now on."""
+        connection = Connection(connected)
+        if 0 <= hello.dialer < len(self._members):
+            self._members[hello.dialer].serve(connection)
+        connection.close()
+
+
+class _Incarnation:
+    """One process that is, or was, a member."""
+
+    def __init__(self, registered: Registered, connection: Connection) -> None:
+        self.registered = registered
+        self.connection = connection
+        self.thread = threading.current_thread()
+        """Reads from the connection."""
+        self.gone = threading.Event()
+        self.lost: MemberLostError | None = None
+        """Why it is gone, if it was not let go."""
+
+    def __str__(self) -> str:
+        return f"pid {self.registered.pid} on {self.registered.host}"
+
+
+class _RemoteMember:
+    """One member as the submitter sees it: what carries it, its incarnation, the runner's link to it.
+
+    While one incarnation lives a copy is turned away. A carrier that summons starts the next one after its end. Where
+    the carrier retries by itself the retry is the next incarnation, as long as the execution has not begun; later the
+    execution has lost a member and is ending.
+    """
+
+    def __init__(self, members: MemberLinks, index: int) -> None:
+        self.index = index
+        self.incarnation: _Incarnation | None = None
+        """The last one that was admitted."""
+        self._members = members
+        self._lock = threading.Lock()
+        self._start_timer: threading.Timer | None = None
+        self._cancel_timer: threading.Timer | None = None
+        self._released = False
+        self._carried: threading.Thread | None = None
+        self._starts = 0
+        self._awaited = False
+        """Something was started as this member, and has neither registered nor ended."""
+        self._killed_early = 0
+        """Starts in a row that were killed before they had registered."""
+        self._end_error: Exception | None = None
+        """What the carrier says of the end of the last one it started."""
+        plan = members.runner.plan
+        self._group = f"jetfast-{plan.job_id}-{index}"
+        self._description = f"jetfast job {plan.job}: member {index} of {plan.member_count}"
+
+    def start(self) -> None:
+        """Have the carrier start this member, unless it is there or coming, or the job is over."""
+        with self._lock:
+            if self._released or self._awaited or (self.incarnation and not self.incarnation.gone.is_set()):
+                return
+            task = self._members.task(self.index, self._starts)
+            self._starts += 1
+            self._awaited = True
+            self._end_error = None
+            seconds = self._members.start_timeout_s
+            self._start_timer = _timer(seconds, self._took_too_long, f"jetfast-start-timeout-{self.index}")
+            try:
+                self._carried = self._members.carrier.start(self._group, self._description, task, self._carried_ended)
+            except OSError as error:
+                self._awaited = False
+                _stop(self._start_timer)
+                self._members.runner.fail(self._members.carrier.explain_start(self.index, error))
+
+    def send(self, message: CoordinatorMessage) -> None:
+        """MemberLink. A member that does not stop after Cancel is ended by its carrier."""
+        if isinstance(message, Cancel):
+            self._cancel_timer = _timer(
+                END_TIMEOUT_S, self._members.carrier.cancel, f"jetfast-end-timeout-{self.index}", self._group
+            )
+        elif isinstance(message, Release):
+            _stop(self._cancel_timer)
+        incarnation = self.incarnation
+        if incarnation is None:
+            raise TransportError(f"member {self.index} has no connection")
+        try:
+            incarnation.connection.send(messages.encode(message))
+        except TransportError:
+            incarnation.connection.close()  # whoever reads from it wakes up, says more about its end, and comes first
+            incarnation.gone.wait(LOSS_TOLD_S)
+            raise
+
+    def close(self) -> None:
+        """MemberLink: let the member go; when this returns its carrier has ended it. May be called again."""
+        with self._lock:
+            self._released = True
+            incarnation = self.incarnation
+        for timer in (self._start_timer, self._cancel_timer):
+            _stop(timer)
+            if timer is not None:
+                timer.join(END_TIMEOUT_S)
+        ended = False
+        if incarnation is not None:
+            if not incarnation.gone.is_set():
+                with contextlib.suppress(TransportError):  # gone already
+                    incarnation.connection.send(messages.encode(Shutdown(execution_id=NO_EXECUTION)))
+                    ended = incarnation.gone.wait(END_TIMEOUT_S)  # the member answers by closing
+            incarnation.connection.close()
+            incarnation.thread.join(END_TIMEOUT_S)
+        if self._carried is None or not self._carried.is_alive():
+            return
+        if not ended:  # it never came, it does not stop, or it was lost and its successor may be starting
+            self._members.carrier.cancel(self._group)
+        self._carried.join(END_TIMEOUT_S)
+        while self._carried.is_alive():
+            logger.warning("%s does not end; ending it", self._description)
+            self._members.carrier.cancel(self._group)
+            self._carried.join(END_TIMEOUT_S)
+
+    def serve(self, connection: Connection) -> None:
+        """Read what the member says until its connection ends."""
+        runner = self._members.runner
+        incarnation: _Incarnation | None = None
+        why = ""
+        try:
+            first = connection.receive()
+            if first is None:
+                return
+            message = messages.decode_from_member(first)
+            if not isinstance(message, Registered) or message.member != self.index:
+                raise ProtocolError(f"member {self.index} began with {type(message).__name__} instead of Registered")
+            if (refused := self._admit(message, connection)) is not None:
+                logger.warning(
+                    "turned away a copy of member %d (attempt %d): %s", self.index, message.incarnation, refused
+                )
+                connection.send(refused.encode())
+                return
+            incarnation = self.incarnation
+            connection.send(WELCOME)
+            runner.register(self.index, self, message)
+            while (data := connection.receive()) is not None:
+                runner.receive(self.index, messages.decode_from_member(data))
+        except TransportError:
+            pass  # says less than the end of the process that it comes from
+        except ProtocolError as error:
+            why = str(error)
+        finally:
+            if incarnation is not None:
+                if not self._released:
+                    self._lose(incarnation, why)
+                incarnation.gone.set()
+                if self._members.carrier.summons and self._job_goes_on:
+                    self.start()  # while the others end: the next execution need not wait for it so long
+
+    def _lose(self, incarnation: _Incarnation, why: str) -> None:
+        """Report a loss. Where another one will be summoned its process is gone then: it can write nothing more."""
+        _stop(self._cancel_timer)
+        if self._members.carrier.summons:
+            self._members.carrier.cancel(self._group)
+            assert self._carried is not None
+            self._carried.join()
+            why = why or self._members.carrier.explain_end(self._end_error)
+        why = why or "its connection ended: its process was killed or its executor was lost"
+        incarnation.lost = MemberLostError(f"member {self.index} ({incarnation}) is lost: {why}")
+        self._members.runner.lost(self.index, incarnation.lost)
+
+    @property
+    def _job_goes_on(self) -> bool:
+        """Does it begin again after a loss, or has it not begun yet?"""
+        runner = self._members.runner
+        return runner.plan.guarantee is not Guarantee.NONE or runner.status is JobStatus.NOT_RUNNING
+
+    def _admit(self, registered: Registered, connection: Connection) -> str | None:
+        with self._lock:
+            if self._released or self._members.closing:
+                return "the job is over"
+            if self._members.carrier.summons and not (self._awaited and registered.incarnation == self._starts - 1):
+                return "this process is not the one that was started last"
+            if self.incarnation is not None:
+                if not self.incarnation.gone.is_set():
+                    return f"member {self.index} lives already, as {self.incarnation}"
+                if not self._members.carrier.summons and self._members.runner.status is not JobStatus.NOT_RUNNING:
+                    return "the job has begun, and is ending because it lost this member"
+            self.incarnation = _Incarnation(registered, connection)
+            self._awaited = False
+            self._killed_early = 0
+            _stop(self._start_timer)
+            return None
+
+    def _carried_ended(self, error: Exception | None) -> None:
+        """Called by the carrier's thread: report an end that came too early."""
+        if self._released or self._members.closing:
+            return
+        if self._members.carrier.summons:
+            self._summoned_ended(error)
+        else:
+            self._retried_ended(error)
+
+    def _summoned_ended(self, error: Exception | None) -> None:
+        """The thread that serves it reports the end of one that has registered; for others this one does."""
+        with self._lock:
+            self._end_error = error
+            if not self._awaited:
+                return
+            self._awaited = False
+            _stop(self._start_timer)
+            why = self._members.carrier.explain_start(self.index, error)
+            self._killed_early += 1
+            if not isinstance(why, MemberLostError) or self._killed_early >= STARTS_MAX:
+                self._members.runner.fail(why)
+                return
+            logger.warning("%s; starting it again", why)
+        self.start()
+
+    def _retried_ended(self, error: Exception | None) -> None:
+        """Nobody will come in its place."""
+        carrier, runner = self._members.carrier, self._members.runner
+        incarnation = self.incarnation
+        if incarnation is None:
+            runner.fail(carrier.explain_start(self.index, error))
+            return
+        incarnation.gone.wait(LOSS_TOLD_S)  # its connection has ended too; what is known from there says more
+        lost = incarnation.lost or MemberLostError(
+            f"member {self.index} ({incarnation}) is lost: {carrier.explain_end(error)}"
+        )
+        lost.__cause__ = error
+        runner.lost(self.index, lost)
+        runner.fail(lost)  # counts only while the execution has not begun, where a loss alone is no failure
+
+    def _took_too_long(self) -> None:
+        """Called by the timer of a start whose member has not registered."""
+        members = self._members
+        members.runner.fail(members.carrier.explain_absence(self.index, members.start_timeout_s))
+
+
+def _timer(seconds: float, act: Callable[..., None], name: str, *arguments: object) -> threading.Timer:
+    timer = threading.Timer(seconds, act, arguments)
+    timer.daemon = True
+    timer.name = name
+    timer.start()
+    return timer
+
+
+def _stop(timer: threading.Timer | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+def _accepts(hello: Hello) -> str | None:
+    if hello.purpose is not Purpose.CONTROL or hello.listener != COORDINATOR:
+        return "this is the coordinator"
+    return None

@@ -1,0 +1,190 @@
+"""A member in a process of its own: finds the coordinator, proves itself, and runs a MemberAgent until it is let go.
+
+    the submitter: ProcessCluster, SparkCluster ... Listener <-- control: proven connection --> run_member, elsewhere
+                                                                              PeerDoor <-- data --> PeerDoor
+
+Everything a member needs to find and to prove itself to the coordinator is in its MemberTask, which nobody else sees.
+It ends when it is told to (`run_member` then returns), and when the coordinator is gone (it then raises). While one
+incarnation of a member lives, a second copy is turned away and must raise: where a scheduler runs members, one that
+returned would count as finished, and the original would be killed.
+"""
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from jetfast.control import messages
+from jetfast.control.endpoint import Address, dial
+from jetfast.control.member_agent import MemberAgent, unpickle_dag
+from jetfast.control.messages import NO_EXECUTION, Cancel, MemberMessage, Prepare, Registered, Shutdown
+from jetfast.control.peers import EVERY_EXECUTION, PeerDoor
+from jetfast.control.versions import running_versions
+from jetfast.control.wire import COORDINATOR, Connection, Hello, Purpose, Token
+from jetfast.core.dag import Dag
+from jetfast.engine.socket_transport import WAITING_BYTES_MAX, SocketTransport
+from jetfast.errors import JetfastError, MemberLostError, ProtocolError, ResourcesError, TransportError
+
+logger = logging.getLogger("jetfast.member")
+
+WELCOME = b"welcome"
+"""The coordinator's answer to a registration; anything else is why the member is turned away."""
+
+LOOK_S = 1.0
+"""Time between two looks whether what carries the member is still there."""
+
+
+@dataclass(frozen=True)
+class MemberTask:
+    """What a member is told by a way that nobody else reads."""
+
+    member: int
+    coordinator: Address
+    token: Token
+    port_range: tuple[int, int] | None = None
+    incarnation: int = 0
+    """Counts the processes that have been this member."""
+
+    def again(self, incarnation: int) -> "MemberTask":
+        """Return the task of another process that is to be the same member."""
+        return replace(self, incarnation=incarnation)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a member must know of whatever carries its process.
+
+    advice : ends the message about somebody who cannot be reached: which setting to change; empty: there is none
+    exit_grace_s : seconds that a member has to stop by itself when the coordinator is gone; then its process is ended
+    unreachable : what it is when a peer cannot be reached: wrong settings, or a member that died just now
+    load_dag : reads the graph of the job
+    missing : tells what has gone of that which carries the process, if something has
+    """
+
+    advice: str = ""
+    exit_grace_s: float = 10.0
+    unreachable: type[JetfastError] = ResourcesError
+    load_dag: Callable[[bytes], Dag] = unpickle_dag
+    missing: Callable[[], str | None] = lambda: None
+
+
+def run_member(task: MemberTask, surroundings: Surroundings) -> None:
+    """Be the member until the coordinator lets it go.
+
+    Raises ResourcesError when the coordinator cannot be reached, MemberLostError when it has gone or turns this away.
+    """
+    where = f"member {task.member} on {socket.gethostname()}"
+    hello = Hello(Purpose.CONTROL, NO_EXECUTION, task.member, COORDINATOR, task.incarnation)
+    try:
+        connected = dial(task.coordinator, task.token, hello)
+    except TransportError as error:
+        advice = f"; {surroundings.advice}" if surroundings.advice else ""
+        raise ResourcesError(f"{where} cannot reach the coordinator: {error}{advice}") from error
+    # The address by which the coordinator is reached is the one on which this host is on the same network.
+    host = connected.getsockname()[0]
+    connection = Connection(connected)
+    with (
+        contextlib.closing(connection),
+        contextlib.closing(
+            PeerDoor(
+                task.token,
+                task.member,
+                host=host,
+                port_range=task.port_range,
+                advice=surroundings.advice,
+                unreachable=surroundings.unreachable,
+            )
+        ) as door,
+    ):
+        registered = Registered(
+            execution_id=NO_EXECUTION,
+            member=task.member,
+            incarnation=task.incarnation,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            address=door.address,
+            versions=running_versions(),
+        )
+        connection.send(messages.encode(registered))
+        answer = connection.receive()
+        if answer is None or bytes(answer) != WELCOME:
+            why = "the coordinator has gone" if answer is None else answer.decode(errors="replace")
+            raise MemberLostError(f"{where} was turned away: {why}")
+        _Member(connection, door, surroundings).run(where)
+
+
+class _Member:
+    """A registered member: the agent (on the thread that calls `run`), a reader, and a thread that watches over it."""
+
+    def __init__(self, connection: Connection, door: PeerDoor, surroundings: Surroundings) -> None:
+        self._connection = connection
+        self._door = door
+        self._surroundings = surroundings
+        self._agent = MemberAgent(self._make_transport, self._send, load_dag=surroundings.load_dag)
+        self._ending = threading.Event()
+        """It is done, or shall be soon."""
+        self._done = threading.Event()
+        self._told_to_end = False
+        self._lost: str | None = None
+
+    def run(self, where: str) -> None:
+        threads = [
+            threading.Thread(target=run, name=f"jetfast-member-{what}", daemon=True)
+            for what, run in (("reader", self._read), ("watch", self._watch))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            self._agent.run()
+        finally:
+            self._done.set()
+            self._ending.set()
+            self._connection.close()
+            for thread in threads:
+                thread.join()
+        if self._lost is not None:
+            raise MemberLostError(f"{where} ended: {self._lost}")
+
+    def _make_transport(self, prepare: Prepare) -> SocketTransport:
+        sockets = self._door.connect(prepare.execution_id, prepare.peers)
+        # Half of the limit is for what came from peers, the rest for queues; an eighth may wait to be sent.
+        waiting_bytes = prepare.memory_limit_bytes // (8 * max(len(sockets), 1))
+        return SocketTransport(prepare.member, sockets, min(waiting_bytes, WAITING_BYTES_MAX))
+
+    def _send(self, message: MemberMessage) -> None:
+        self._connection.send(messages.encode(message))
+
+    def _read(self) -> None:
+        """Hand what the coordinator says to the agent; without the coordinator, end."""
+        try:
+            while (data := self._connection.receive()) is not None:
+                message = messages.decode_from_coordinator(data)
+                if isinstance(message, Cancel):
+                    self._door.cancel(message.execution_id)
+                elif isinstance(message, Shutdown):
+                    self._told_to_end = True
+                    self._door.cancel(EVERY_EXECUTION)
+                self._agent.receive(message)
+            if not self._told_to_end and not self._done.is_set():
+                self._end("the coordinator has gone")
+        except (TransportError, ProtocolError) as error:
+            if not self._told_to_end:
+                self._end(f"the connection to the coordinator broke: {error}")
+
+    def _watch(self) -> None:
+        """End with what carries the member: it may be gone without a word. Kill what does not end by itself."""
+        while not self._ending.wait(LOOK_S):
+            if (missing := self._surroundings.missing()) is not None:
+                self._end(missing)
+        if not self._done.wait(self._surroundings.exit_grace_s):
+            logger.error("the member does not stop (%s); ending its process", self._lost)
+            os._exit(1)
+
+    def _end(self, why: str) -> None:
+        self._lost = why
+        self._ending.set()
+        self._door.cancel(EVERY_EXECUTION)
+        self._agent.receive(Shutdown(execution_id=NO_EXECUTION))
