@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from jetfast.api.pipeline import Pipeline
     from jetfast.api.stage import Stage
     from jetfast.clusters.local import LocalCluster
+    from jetfast.clusters.processes import ProcessCluster
     from jetfast.connectors.arrow import collect
     from jetfast.connectors.console import console
     from jetfast.connectors.files import files
@@ -78,6 +79,7 @@ _MODULE_OF = {
     "JobStatus": "jetfast.control.job_status",
     "LocalCluster": "jetfast.clusters.local",
     "Pipeline": "jetfast.api.pipeline",
+    "ProcessCluster": "jetfast.clusters.processes",
     "Stage": "jetfast.api.stage",
     "aggregate": "jetfast.core.aggregate_functions",
     "approx_count_distinct": "jetfast.core.aggregate_functions",
@@ -128,7 +130,8 @@ __all__ = [  # noqa: RUF022  # by meaning
     "linear_trend", "collect_list", "collect_set", "concat", "aggregate", "BatchAggregate",
     "tumbling", "sliding", "session", "watermarks",
     "files", "postgres", "memory", "generator", "console", "collect",
-    "LocalCluster", "Job", "JobStatus", "Guarantee", "snapshots", "errors", "assign_partitions", "__version__",
+    "LocalCluster", "ProcessCluster", "Job", "JobStatus", "Guarantee", "snapshots", "errors", "assign_partitions",
+    "__version__",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Shared by all tests: how many examples a property tries, and Spark sessions for tests marked `spark`."""
+"""Shared by all tests: how many examples a property tries, Spark sessions (`spark`), servers (`services`)."""
 
 import gc
 import os
@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
+
+from tests.connectors.postgres_server import PostgresServer
 
 # No deadline: a machine with two busy cores is slow now and then, and tests assert no times.
 settings.register_profile("jetfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -99,3 +101,17 @@ def make_spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ses
 def spark(make_spark_session: SessionFactory) -> Any:
     """A session on local[4]: four slots in one JVM."""
     return make_spark_session("local[4]")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server with prepared transactions."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def unprepared_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server as it comes: max_prepared_transactions is 0."""
+    with PostgresServer(max_prepared_transactions=0) as server:
+        yield server

@@ -75,6 +75,16 @@ def check_store(store: SnapshotStore | None) -> None:
         )
 
 
+def check_shared(store: SnapshotStore | None) -> None:
+    """Raise TypeError for what is no snapshot store, JobDefinitionError for one that processes cannot share."""
+    check_store(store)
+    if store is not None and not store.shared:
+        raise JobDefinitionError(
+            f"members are processes, which cannot share the snapshot store {store.name!r} of this one; give "
+            'snapshot_store= a place that all of them see, such as jetfast.snapshots.directory("/var/lib/jobs")'
+        )
+
+
 def choose_snapshots(
     job: str, dag: Dag, wishes: SnapshotWishes, default_store: Callable[[], SnapshotStore] | None
 ) -> SnapshotSettings:

@@ -1,24 +1,8 @@
-"""Servers that tests of connectors share."""
-
-from collections.abc import Iterator
+"""The PostgreSQL server of a test, of either kind."""
 
 import pytest
 
 from tests.connectors.postgres_server import PostgresServer
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL server with prepared transactions."""
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def unprepared_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL server as it comes: max_prepared_transactions is 0."""
-    with PostgresServer(max_prepared_transactions=0) as server:
-        yield server
 
 
 @pytest.fixture(params=["prepared", "staged"])

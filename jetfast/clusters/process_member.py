@@ -1,0 +1,61 @@
+"""What runs in a process that `member_processes` starts: one member, until it is let go or the submitter is gone.
+
+    standard input    where to import from (JSON), then the task, token included; closed after that
+    standard output   that of the submitter: what functions of the user print
+    standard error    log records as lines (`log_lines`), and whatever else is written there
+
+Nothing of it outlives the submitter: the connection to it ends with it, however that was, and then this process ends at
+once, as in a crash. Ctrl-C of a terminal does not reach it: it leads a process group of its own.
+"""
+
+import logging
+import sys
+
+import msgspec
+
+from jetfast.clusters.log_lines import LogLineHandler
+from jetfast.control.endpoint import Address
+from jetfast.control.remote_member import MemberTask, Surroundings, run_member
+from jetfast.control.wire import Token
+from jetfast.errors import JetfastError, MemberLostError, TransportError
+
+START = "import json, sys; sys.path[:] = json.loads(sys.stdin.buffer.readline()); from {module} import main; main()"
+"""What the interpreter is told to run; `{module}` is this one. The submitter's `sys.path` comes first."""
+
+logger = logging.getLogger("jetfast.member")
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What stands in standard input after the line for `sys.path`, as MessagePack."""
+
+    member: int
+    incarnation: int
+    coordinator: str
+    token: bytes
+    log_level: int
+    """Below it nothing is logged at the submitter either."""
+
+
+def encode_told(task: MemberTask, log_level: int) -> bytes:
+    """Return what a member is told."""
+    return msgspec.msgpack.encode(
+        Told(task.member, task.incarnation, task.coordinator.encode(), bytes(task.token), log_level)
+    )
+
+
+def main() -> None:
+    """Be a member."""
+    told = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Told)
+    sys.stdin.close()
+    logging.getLogger().addHandler(LogLineHandler())
+    logging.getLogger("jetfast").setLevel(told.log_level)
+    task = MemberTask(told.member, Address.decode(told.coordinator), Token(told.token), incarnation=told.incarnation)
+    try:
+        # Whatever runs on one host is reached unless it has ended. The state of a job is in its store: no farewells.
+        run_member(task, Surroundings(exit_grace_s=0.0, unreachable=TransportError))
+    except MemberLostError as error:
+        logger.info("%s", error)
+        sys.exit(1)
+    except JetfastError as error:
+        logger.error("%s", error)
+        sys.exit(1)

@@ -1,0 +1,103 @@
+"""The cluster of processes on this host: members talk over sockets; this process coordinates.
+
+    submit        checks and plans, listens, and starts one process per member
+    a member      registers over a proven connection; its thread here reads what it says until the connection ends
+    one dies      it is killed for certain, another is started in its place, and the job begins again at its last
+                  snapshot; without a guarantee the job fails
+    the end       every member is told to go; what does not end is killed
+
+Part of one job, and gone with it: the listener, two threads and one process per member. When this process dies, by
+SIGKILL too, its members end at once.
+"""
+
+from jetfast.clusters.at_exit import stop_at_exit
+from jetfast.clusters.member_processes import MemberProcesses
+from jetfast.clusters.snapshot_settings import DEFAULT_SNAPSHOT_INTERVAL, SnapshotWishes, check_shared
+from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
+from jetfast.control.job import Job
+from jetfast.control.member_links import MemberLinks
+from jetfast.control.runner import Runner
+from jetfast.core.guarantee import Guarantee
+from jetfast.engine.snapshot_store import SnapshotStore
+from jetfast.types import Duration, positive_duration_us
+
+
+class ProcessCluster:
+    """Runs jobs in processes of this host, each member in one of its own.
+
+    Parameters
+    ----------
+    members : engine instances; each is a process while a job runs
+    workers : threads of each member
+    snapshot_store : where jobs keep their snapshots unless `submit` says otherwise; a directory or an object store of
+        `jetfast.snapshots`, which members share
+    start_timeout : how long the process of a member may take to start
+    """
+
+    def __init__(
+        self,
+        members: int = 2,
+        workers: int = 1,
+        *,
+        snapshot_store: SnapshotStore | None = None,
+        start_timeout: Duration = "1m",
+    ) -> None:
+        check_shared(snapshot_store)
+        self.members = at_least_one(members, "members")
+        self.workers = at_least_one(workers, "workers")
+        self.snapshot_store = snapshot_store
+        self._start_timeout_s = positive_duration_us(start_timeout, "start_timeout") / 1e6
+
+    def submit(
+        self,
+        pipeline: Pipeline,
+        *,
+        name: str | None = None,
+        guarantee: Guarantee | None = None,
+        snapshot_store: SnapshotStore | None = None,
+        snapshot_interval: Duration = DEFAULT_SNAPSHOT_INTERVAL,
+        max_restarts: int | None = None,
+        fresh: bool = False,
+        initial_snapshot: str | None = None,
+        suspend_on_failure: bool = False,
+        memory_limit: str = DEFAULT_MEMORY_LIMIT,
+        progress: bool | None = None,
+        two_stage: bool | None = None,
+        max_watermark_retention: Duration | None = None,
+    ) -> Job:
+        """Start a job and return its handle at once; parameters as of `LocalCluster.submit`.
+
+        A guarantee needs a snapshot store that members share: there is no default. Functions of the user go to members
+        by cloudpickle: those of modules are imported there, by the `sys.path` of this process.
+        """
+        store = self.snapshot_store if snapshot_store is None else snapshot_store
+        check_shared(store)
+        submission = accept_submission(
+            pipeline,
+            member_count=self.members,
+            workers=self.workers,
+            name=name,
+            memory_limit=memory_limit,
+            progress=progress,
+            two_stage=two_stage,
+            max_watermark_retention=max_watermark_retention,
+            snapshots=SnapshotWishes(
+                guarantee,
+                store,
+                snapshot_interval,
+                max_restarts,
+                fresh,
+                suspend_on_failure,
+                initial_snapshot,
+            ),
+        )
+        runner = Runner(submission.settings(submission.pickled_dag(), submission.pickled_store()))
+        members = MemberLinks(MemberProcesses(), runner, start_timeout_s=self._start_timeout_s)
+        runner.summon = members.summon
+        runner.release = members.close
+        runner.start()
+        stop_at_exit(runner)
+        return Job(runner, submission.dag, progress=progress)
+
+    def __repr__(self) -> str:
+        return f"ProcessCluster(members={self.members}, workers={self.workers})"

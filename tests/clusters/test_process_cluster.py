@@ -1,0 +1,334 @@
+"""Jobs on processes: the same results, whoever is killed; nothing is left of them, and nobody else gets in."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from polars.testing import assert_frame_equal
+
+import jetfast as jf
+from jetfast.clusters.member_processes import MemberProcesses
+from jetfast.control.endpoint import dial
+from jetfast.control.job_status import JobStatus
+from jetfast.control.member_links import OnEnd
+from jetfast.control.remote_member import MemberTask
+from jetfast.control.wire import COORDINATOR, HandshakeError, Hello, Purpose, make_token
+from jetfast.core.crash_points import CrashPoint
+from jetfast.errors import JobCancelledError, JobDefinitionError, JobFailedError, MemberLostError, ResourcesError
+from tests.clusters.crashing_processes import PassesRows
+from tests.clusters.process_program import COORDINATOR_POINTS, number
+from tests.clusters.whole_jobs import AGGREGATES, Case, source
+from tests.clusters.windows_reference import as_sorted
+from tests.connectors.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.services
+
+PROGRAM = Path(__file__).with_name("process_program.py")
+RATE = 100_000.0
+MEMBER_POINTS: dict[CrashPoint, int] = {
+    # And how often an execution passes each of them before a process dies there. "between_two_commits" is left to the
+    # simulator: a round must have failed before it.
+    "before_barrier": 12,
+    "after_state_saved": 12,
+    "after_ids_saved": 12,
+    "after_prepare": 4,
+    "before_ack": 12,
+    "after_commit_before_ack": 4,
+    "restore_before_commit": 0,
+    "restore_between_commit_and_rollback": 0,
+}
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up, condition
+        threading.Event().wait(0.005)
+
+
+def pids(job: jf.Job) -> list[int]:
+    return [member["pid"] for member in job.metrics["members"]]
+
+
+def lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def endless() -> jf.Pipeline:
+    pipeline = jf.Pipeline("endless")
+    pipeline.read(jf.memory({"n": list(range(10))}, partitions=2, unbounded=True), name="rows").collect()
+    return pipeline
+
+
+class RecordingProcesses(MemberProcesses):
+    """Keeps what members were told."""
+
+    tasks: list[MemberTask] = []
+
+    def start(self, group: str, description: str, task: MemberTask, on_end: OnEnd) -> threading.Thread:
+        self.tasks.append(task)
+        return super().start(group, description, task, on_end)
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> list[MemberTask]:
+    """What members of clusters made from now on are told."""
+    monkeypatch.setattr(RecordingProcesses, "tasks", [])
+    monkeypatch.setattr("jetfast.clusters.processes.MemberProcesses", RecordingProcesses)
+    return RecordingProcesses.tasks
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    until(lambda: not {thread for thread in threading.enumerate() if "jetfast" in thread.name} - before)
+
+
+def test_windows_of_two_processes_equal_those_of_this_one() -> None:
+    case = Case(seed=3, rows=4000, keys=50)
+
+    def pipeline() -> jf.Pipeline:
+        made = jf.Pipeline("windows")
+        rows = made.read(source(case, 100), name="rows").with_event_time("time", jf.watermarks.fixed_lag("5s"))
+        rows.rejected_rows.collect("rejected")
+        rows.group_by("key", "code").window(jf.sliding("8s", "2s")).agg(**AGGREGATES, name="windows").collect("result")
+        return made
+
+    job = jf.ProcessCluster(2).submit(pipeline(), progress=False)
+    job.wait()
+    assert len(set(pids(job)) - {os.getpid()}) == 2
+    here = jf.LocalCluster(2, 1).submit(pipeline(), progress=False)
+    here.wait()
+    result = as_sorted(job.collected("result"))
+    assert len(result) > 1000
+    assert_frame_equal(result, as_sorted(here.collected("result")), rel_tol=1e-9)
+    rejected = [pl.DataFrame(ran.collected("rejected")).sort("row") for ran in (job, here)]
+    assert_frame_equal(*rejected)
+    assert job.metrics["bytes_received"] > 0
+    assert not any(map(lives, pids(job)))
+
+
+class Target:
+    """Where a job writes numbered rows, exactly once."""
+
+    def __init__(self, kind: str, folder: Path, request: pytest.FixtureRequest) -> None:
+        self.kind = kind
+        self.folder = folder
+        if kind == "postgres":
+            server: PostgresServer = request.getfixturevalue("postgres_server")
+            self.conninfo = server.conninfo
+            self.execute("drop table if exists copied; create table copied (row bigint)")
+
+    def execute(self, statement: str) -> Any:
+        import psycopg
+
+        with psycopg.connect(self.conninfo, autocommit=True) as connection:
+            cursor = connection.execute(statement)  # type: ignore[call-overload]
+            return cursor.fetchall() if cursor.description else None
+
+    def sink(self) -> Any:
+        if self.kind == "postgres":
+            return jf.postgres(self.conninfo, "copied")
+        return jf.files(str(self.folder / "out"), format="parquet")
+
+    def rows(self) -> list[int]:
+        if self.kind == "postgres":
+            assert self.execute("select gid from pg_prepared_xacts") == []
+            return [row for (row,) in self.execute("select row from copied order by row")]
+        return sorted(ds.dataset(self.folder / "out", format="parquet").to_table()["row"].to_pylist())
+
+
+@pytest.fixture(params=["files", "postgres"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    return Target(request.param, tmp_path, request)
+
+
+def copying(target: Target, rows: int, passes_rows: PassesRows | None = None) -> jf.Job:
+    pipeline = jf.Pipeline("copy")
+    stage: Any = pipeline.read(jf.generator(number, rows=rows, rate=RATE, partitions=3))
+    if passes_rows is not None:
+        stage = stage.map_batches(passes_rows, schema=pa.schema({"row": pa.int64()}))
+    stage.write(target.sink())
+    cluster = jf.ProcessCluster(2, snapshot_store=jf.snapshots.directory(target.folder / "snapshots"))
+    job = cluster.submit(pipeline, snapshot_interval="20ms", progress=False)
+    assert job.guarantee is jf.Guarantee.EXACTLY_ONCE
+    return job
+
+
+def test_each_row_is_written_once_though_members_are_killed_at_random_moments(
+    target: Target, record_property: Callable[[str, object], None]
+) -> None:
+    random = Random(7)
+    rows = 600_000
+    job = copying(target, rows)
+    recoveries = []
+    for _ in range(4):
+        taken = job.metrics["snapshots_taken"]  # without a new one the delay before the next restart would double
+        until(lambda taken=taken: job.metrics["snapshots_taken"] > taken and job.metrics["rows_read"] > 0)
+        job.runner.wait(random.uniform(0.0, 0.5))
+        killed = random.choice(pids(job))
+        restarts = job.metrics["restarts"]
+        os.kill(killed, signal.SIGKILL)
+        began = time.monotonic()
+        until(lambda restarts=restarts: job.metrics["restarts"] > restarts)
+        until(lambda: job.status is JobStatus.RUNNING and job.metrics["rows_read"] > 0)
+        recoveries.append(time.monotonic() - began)
+        assert not lives(killed)
+    job.wait()
+    print(f"{target.kind}: seconds from the kill until rows are read again: {[round(s, 2) for s in recoveries]}")
+    record_property("recovery_s", recoveries)
+    assert job.metrics["restarts"] == len(recoveries)
+    assert target.rows() == list(range(rows))
+
+
+def test_each_row_is_written_once_though_members_are_killed_at_every_crash_point(target: Target) -> None:
+    rows = 800_000
+    crashes = target.folder / "crashes"
+    crashes.mkdir()
+    job = copying(target, rows, PassesRows(MEMBER_POINTS, crashes))
+    job.wait()
+    assert {file.name.removesuffix("-0") for file in crashes.iterdir()} == set(MEMBER_POINTS)
+    assert 0 < job.metrics["restarts"] <= len(MEMBER_POINTS)
+    assert target.rows() == list(range(rows))
+
+
+def test_each_row_is_written_once_though_the_submitter_is_killed_at_every_crash_point(tmp_path: Path) -> None:
+    rows = 400_000
+    command = [sys.executable, str(PROGRAM), str(tmp_path), str(rows)]
+    for kills in range(len(COORDINATOR_POINTS) + 1):
+        run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if kills < len(COORDINATOR_POINTS):
+            assert run.returncode == -signal.SIGKILL, run.stderr
+    assert run.stdout == "completed\n", run.stderr
+    assert {file.name for file in (tmp_path / "crashes").iterdir()} == {f"{point}-0" for point in COORDINATOR_POINTS}
+    assert sorted(ds.dataset(tmp_path / "out", format="parquet").to_table()["row"].to_pylist()) == list(range(rows))
+
+
+def test_a_member_that_is_killed_fails_a_job_without_a_guarantee() -> None:
+    job = jf.ProcessCluster(2).submit(endless(), progress=False)
+    until(lambda: job.metrics["rows_written"] >= 10)
+    killed, other = pids(job)
+    os.kill(killed, signal.SIGKILL)
+    with pytest.raises(MemberLostError, match=rf"member 0 \(pid {killed} on .*\) is lost: its process was killed by S"):
+        job.wait()
+    assert not lives(killed)
+    assert not lives(other)
+
+
+def start_program() -> tuple["subprocess.Popen[str]", list[int]]:
+    program = subprocess.Popen(
+        [sys.executable, str(PROGRAM)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    found = [int(pid) for pid in program.stdout.readline().split()]
+    assert len(found) == 2, program.communicate()
+    assert all(map(lives, found))
+    return program, found
+
+
+def test_no_member_outlives_a_submitter_that_is_killed() -> None:
+    program, found = start_program()
+    program.kill()
+    program.communicate(timeout=60)
+    until(lambda: not any(map(lives, found)), seconds=5)
+
+
+def test_ctrl_c_ends_members_and_leaves_no_thread() -> None:
+    program, found = start_program()
+    program.send_signal(signal.SIGINT)
+    output, errors = program.communicate(timeout=60)
+    assert output.split() == ["failed"], errors
+    assert "KeyboardInterrupt" in errors
+    assert not any(map(lives, found))
+
+
+def test_a_process_with_a_wrong_token_is_refused_and_the_job_unharmed(
+    tasks: list[MemberTask], caplog: pytest.LogCaptureFixture
+) -> None:
+    job = jf.ProcessCluster(2).submit(endless(), progress=False)
+    until(lambda: job.metrics["rows_written"] >= 10)
+    for purpose, listener in ((Purpose.CONTROL, COORDINATOR), (Purpose.DATA, 0)):
+        with pytest.raises(HandshakeError):
+            dial(tasks[0].coordinator, make_token(), Hello(purpose, 0, 1, listener))
+    assert "the dialer does not hold the token of this job" in caplog.text
+    assert job.status is JobStatus.RUNNING
+    job.cancel()
+    with pytest.raises(JobCancelledError):
+        job.wait()
+
+
+def test_the_token_stands_neither_in_the_arguments_nor_in_the_environment_of_a_member(tasks: list[MemberTask]) -> None:
+    job = jf.ProcessCluster(2).submit(endless(), progress=False)
+    until(lambda: job.metrics["rows_written"] >= 10)
+    token = bytes(tasks[0].token)
+    for pid in pids(job):
+        for file in ("cmdline", "environ"):
+            shown = Path(f"/proc/{pid}/{file}").read_bytes()
+            assert shown
+            for form in (token, token.hex().encode(), repr(token).encode()):
+                assert form not in shown
+    job.cancel()
+    with pytest.raises(JobCancelledError):
+        job.wait()
+
+
+def test_what_members_log_and_write_is_logged_here_with_the_member_named(caplog: pytest.LogCaptureFixture) -> None:
+    def speaks(batch: pa.RecordBatch) -> pa.RecordBatch:
+        import logging
+        import sys
+
+        logging.getLogger("of.the.user").warning("has %d rows", batch.num_rows)
+        print("says so", file=sys.stderr)
+        return batch
+
+    pipeline = jf.Pipeline("speaks")
+    rows = pipeline.read(jf.memory({"n": [1, 2]}))
+    rows.map_batches(speaks, schema=pa.schema({"n": pa.int64()})).collect()
+    jf.ProcessCluster(1).submit(pipeline, progress=False).wait()
+    assert ("of.the.user", logging.WARNING, "member 0: has 2 rows") in caplog.record_tuples
+    assert ("jetfast.member", logging.WARNING, "member 0: says so") in caplog.record_tuples
+
+
+def test_an_error_in_a_function_of_the_user_fails_the_job_with_its_traceback() -> None:
+    def breaks(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise ValueError("no good")
+
+    pipeline = jf.Pipeline("breaks")
+    rows = pipeline.read(jf.memory({"n": [1, 2]}))
+    rows.map_batches(breaks, schema=pa.schema({"n": pa.int64()}), name="breaking").collect()
+    with pytest.raises(JobFailedError, match="step 'breaking'.*no good"):
+        jf.ProcessCluster(2).submit(pipeline, progress=False).wait()
+
+
+def test_a_process_that_does_not_start_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(ResourcesError, match="member . did not start: its process ended with status 1"):
+        jf.ProcessCluster(2).submit(endless(), progress=False).wait()
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(ResourcesError, match="member . did not start: .*No such file"):
+        jf.ProcessCluster(2).submit(endless(), progress=False).wait()
+
+
+def test_a_store_in_memory_is_refused() -> None:
+    with pytest.raises(JobDefinitionError, match=r"cannot share the snapshot store 'memory'.*snapshots\.directory"):
+        jf.ProcessCluster(2, snapshot_store=jf.snapshots.memory())
+    with pytest.raises(JobDefinitionError, match="cannot share the snapshot store 'memory'"):
+        jf.ProcessCluster(2).submit(endless(), snapshot_store=jf.snapshots.memory())
+    with pytest.raises(JobDefinitionError, match="needs a place for snapshots"):
+        jf.ProcessCluster(2).submit(endless(), guarantee=jf.Guarantee.AT_LEAST_ONCE)
