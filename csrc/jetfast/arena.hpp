@@ -73,6 +73,9 @@ class Arena {
             allocations_.load(std::memory_order_relaxed), reuses_.load(std::memory_order_relaxed)};
   }
 
+  // What a block of so many bytes takes.
+  static int64_t block_bytes(int64_t bytes) { return class_bytes(class_of(bytes)); }
+
   void set_pooled_bytes_max(int64_t bytes) { pooled_bytes_max_.store(bytes, std::memory_order_relaxed); }
 
   // Give every waiting block back to the system.

@@ -188,7 +188,7 @@ class KeyedFrames {
     const auto add = [&](const Frame& frame) {
       use.frame_bytes += static_cast<int64_t>((frame.slots.capacity() + frame.entry_of_slot.capacity()) * sizeof(uint32_t));
       for (size_t field = 0; field < fields_.size(); ++field) {
-        const int64_t bytes = int64_t{frame.capacity} * fields_[field].width;
+        const int64_t bytes = Arena::block_bytes(int64_t{frame.capacity} * fields_[field].width);
         if (frame.states[field]) use.frame_bytes += bytes;
         if (frame.after[field]) use.frame_bytes += bytes;
       }

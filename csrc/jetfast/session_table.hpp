@@ -209,7 +209,7 @@ class SessionTable : public KeyedResults {
                                             pool_->slots.capacity() * sizeof(uint32_t));
     for (const auto& bucket : buckets_) use.frame_bytes += static_cast<int64_t>(bucket.second.capacity() * sizeof(Timer));
     for (size_t field = 0; field < fields_.size(); ++field)
-      if (pool_->states[field]) use.frame_bytes += int64_t{pool_->capacity} * fields_[field].width;
+      if (pool_->states[field]) use.frame_bytes += Arena::block_bytes(int64_t{pool_->capacity} * fields_[field].width);
     return use;
   }
 

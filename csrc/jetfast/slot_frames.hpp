@@ -64,9 +64,10 @@ class SlotFrames : public KeyedResults {
   MemoryUse memory() const {
     MemoryUse use{0, static_cast<int64_t>(frames_.size()), 0, keys_.bytes(), 0};
     const auto add = [&](const Frame& frame) {
-      use.frame_bytes += static_cast<int64_t>((frame.slots.capacity() + frame.entry_of_slot.capacity()) * sizeof(uint32_t));
+      const size_t words = frame.slots.capacity() + frame.entry_of_slot.capacity() + frame.block_starts.capacity();
+      use.frame_bytes += static_cast<int64_t>(words * sizeof(uint32_t));
       for (size_t field = 0; field < fields_.size(); ++field) {
-        const int64_t bytes = int64_t{frame.capacity} * fields_[field].width;
+        const int64_t bytes = Arena::block_bytes(int64_t{frame.capacity} * fields_[field].width);
         if (frame.states[field]) use.frame_bytes += bytes;
         if (frame.after[field]) use.frame_bytes += bytes;
         if (field < frame.settled.size()) use.frame_bytes += static_cast<int64_t>(frame.settled[field].capacity() * sizeof(FloatSum));
@@ -80,6 +81,7 @@ class SlotFrames : public KeyedResults {
     add(*delta_);
     add(*running_);
     if (middle_) add(*middle_);
+    if (leaving_) add(*leaving_);
     for (const auto& index : spare_indexes_) use.frame_bytes += static_cast<int64_t>(index.capacity() * sizeof(uint32_t));
     for (const uint8_t held : held_slots()) use.keys += held;
     return use;
@@ -496,6 +498,7 @@ class SlotFrames : public KeyedResults {
   bool all_deducted_ = true;
   std::unique_ptr<Frame> running_;
   std::unique_ptr<Frame> middle_;  // of the stacks of a window: see window_table.hpp
+  std::unique_ptr<Frame> leaving_;  // no longer in the window, but still in blocks of the running one
   int64_t emitted_ = kMinTime;  // windows up to here are emitted or were empty
   int64_t collect_above_ = 1024;
 

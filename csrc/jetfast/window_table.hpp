@@ -117,6 +117,14 @@ class WindowTable : public SlotFrames {
     return result;
   }
 
+  // The keys of whole blocks that are kept for the next results count as keys.
+  MemoryUse memory() const {
+    MemoryUse use = SlotFrames::memory();
+    for (const KeptKeys& kept : kept_keys_)
+      for (const Column& column : kept.columns) use.key_bytes += column_bytes(column.view);
+    return use;
+  }
+
   // ---- snapshots
 
   // Partial results of the frames after `after_frame`, of as many frames as about rows_max rows are (at least one).
@@ -901,7 +909,6 @@ class WindowTable : public SlotFrames {
   bool emitting_ = false;
   const Frame* window_ = nullptr;  // being emitted: the running window, or the frame if size = slide
   int64_t window_end_ = kMinTime;
-  std::unique_ptr<Frame> leaving_;  // no longer in the window, but in the running one from slid_ on
   Frame* entering_ = nullptr;       // in the window, but not yet in the running one from slid_ on
   int64_t slid_ = 0;                // slots
   uint32_t cursor_ = 0;

@@ -186,6 +186,35 @@ void windows_equal_sums_over_all_rows(WindowShape shape, bool with_restores, Lay
   CHECK(table->memory().keys == 0 && table->memory().frames == 0);
 }
 
+// While windows slide: what a table says its frames take is what the arena gave, and lists of slots and entries of packed ones.
+void memory_is_what_the_arena_gave(Layout layout, double lists_max) {
+  Arena arena(0);
+  const WindowShape shape{layout.with_maximum ? 200 : 20, 10, 0};
+  const std::unique_ptr<WindowTable> table = make_table(shape, layout, arena);
+  constexpr int64_t kKeys = 20000;
+  for (int64_t frame = 0; frame < 40; ++frame) {
+    Input input;
+    for (int64_t row = 0; row < kKeys / 2; ++row) {
+      input.keys.push_back(2 * row + frame % 2);
+      input.times.push_back(frame * 10 + row % 10);
+      input.values.push_back(row);
+      input.numbers.push_back(0.5);
+    }
+    table->accumulate(input.columns(), nullptr);
+    table->advance(frame * 10 - 10);
+    while (table->emit(1 << 20).row_count > 0) {}
+    const jetfast::MemoryUse use = table->memory();
+    const auto given = static_cast<double>(arena.statistics().bytes_in_use);
+    const double kept_keys = 8.0 * kKeys + 40 * 1024;  // and times of results: of the last batch
+    CHECK(static_cast<double>(use.frame_bytes) >= given - 24 * kKeys - kept_keys);
+    CHECK(static_cast<double>(use.frame_bytes) <= given * (1 + lists_max));
+    if (frame < 30) continue;
+    CHECK(use.keys == kKeys);
+    CHECK(use.frames == shape.frames() + 1 || use.frames == shape.frames() + 2);
+    CHECK(use.entries == use.frames * kKeys / 2);
+  }
+}
+
 // Rows enough for the sums to be put aside: 4 M rows of 0.1 in one frame are further off with one double than with two.
 void sums_of_many_rows_are_compensated() {
   Arena arena;
@@ -317,6 +346,10 @@ int main() {
   for (const int64_t rows_max : {int64_t{1000}, int64_t{65536}})
     for (const Layout layout : {Layout{all_dense, never_far, true}, Layout{0, 0, false}, Layout{all_dense, 0, false}})
       windows_of_many_keys_come_in_pieces(rows_max, layout);
+  memory_is_what_the_arena_gave({all_dense, never_far, true}, 0.05);  // with a middle
+  memory_is_what_the_arena_gave({all_dense, 0, false}, 0.05);         // by blocks
+  memory_is_what_the_arena_gave({0, never_far, true}, 0.5);           // packed
+  memory_is_what_the_arena_gave({0, 0, false}, 0.5);                  // logs by blocks
   sums_of_many_rows_are_compensated();
   frames_saturate_and_are_right_for_negative_times();
   halves_survive_the_way_through_double();
