@@ -188,6 +188,9 @@ class SourceProcessor(Processor):
     """A processor without inbound edges that is polled for rows. It yields batches, watermarks, IDLE and ACTIVE."""
 
     forwards_watermark = False
+    stays_ended: bool = False
+    """Is one that had ended when the state was saved not polled after a restore, if the parallelism is the same? False:
+    its state says what is left to read."""
 
     def poll(self) -> Iterable[Output] | None:
         """Give what there is now (an empty iterable: nothing at present), or None when the source is exhausted.

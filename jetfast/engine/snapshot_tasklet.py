@@ -87,7 +87,7 @@ class SnapshotTasklet(ProcessorTasklet):
         for state in share.states:
             self.processor.restore_snapshot(state)
         self.restored_counters = share.counters
-        if share.finished and self.source is None:
+        if share.finished and (self.source is None or self.source.stays_ended):
             self.draining = True
             self.follow = DONE
             self.busy = True

@@ -26,7 +26,12 @@ class AcknowledgingSourceReader(SourceReader):
 
     NONE: a message is acknowledged when it is received. AT_LEAST_ONCE: in phase 2; what comes again counts again.
     EXACTLY_ONCE: what comes again is known by its id, dropped and acknowledged with the next phase 2.
+
+    Messages that come again after a restart go to those that had not ended: the others have told their end, which is in
+    the state of what reads from them.
     """
+
+    stays_ended = True
 
     def __init__(self, settings: ReadSource) -> None:
         super().__init__(settings)

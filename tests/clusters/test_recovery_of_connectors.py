@@ -132,3 +132,28 @@ def test_each_row_is_collected_once() -> None:
     pipeline.read(replayable(Random(0)), name="in").collect("out")
     job = run(pipeline, seed=4)
     assert sorted(job.job.collected("out")["row"].to_pylist()) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_messages_that_come_again_do_not_go_to_a_reader_that_had_ended(seed: int) -> None:
+    queue = AcknowledgingQueue(SCHEMA, batch_rows=1)
+    queue.publish({"row": row} for row in range(4))
+    outside = TransactionalMemory.named()
+    p = jf.Pipeline("queue")
+    p.read(queue.source(), name="queue").with_column("same", jf.col("row")).write(outside.sink(), name="sink")
+    job = SteppedJob(p, seed=seed, store=MemorySnapshotStore(), interval="1ms", members=1, workers=2)
+
+    def one_reader_has_ended() -> bool:
+        stepped = job.members[0].stepped if 0 in job.members else None
+        sources = [] if stepped is None else [t for t in stepped.execution.tasklets if t.source is not None]
+        return len({tasklet.done_sent for tasklet in sources}) == 2
+
+    job.run(one_reader_has_ended)
+    queue.publish({"row": row} for row in range(4, 300))
+    before = job.job.metrics["snapshots_taken"]
+    job.run(lambda: job.job.metrics["snapshots_taken"] > before + 1)
+    assert one_reader_has_ended()
+    job.kill(0)
+    job.run()
+    assert job.job.error is None
+    assert sorted(row["row"] for row in outside.rows()) == list(range(300))
