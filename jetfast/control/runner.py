@@ -566,7 +566,9 @@ class Runner:
 
     def _answer_request(self, command: AnswerRequest) -> None:
         with self._requests_lock:
-            future = self._requests.pop(command.request)
+            future = self._requests.pop(command.request, None)
+        if future is None:  # the job has ended, and said so
+            return
         if command.error is None:
             future.set_result(None)
         else:

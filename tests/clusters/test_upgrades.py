@@ -54,8 +54,18 @@ def rows_in(outside: TransactionalMemory) -> list[int]:
     return sorted(row for window in outside.rows() for row in window["each"])
 
 
-@pytest.mark.parametrize("window", [BEFORE, jf.tumbling("100us"), jf.tumbling("25us")], ids=str)
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)], ids=["grown", "shrunk"])
+@pytest.mark.parametrize(
+    ("before", "after", "window"),
+    [
+        (1, 2, jf.tumbling("100us")),
+        (2, 1, jf.tumbling("25us")),
+        *(
+            pytest.param(before, after, window, marks=pytest.mark.simulation)
+            for before, after in ((1, 2), (2, 1), (2, 2))
+            for window in (BEFORE, jf.tumbling("75us"), jf.tumbling("10us"))
+        ),
+    ],
+)
 def test_windows_of_another_size_and_on_other_members_hold_each_row_once(before: int, after: int, window: Any) -> None:
     outside, store = TransactionalMemory.named(), MemorySnapshotStore()
     halfway(outside, store, before)

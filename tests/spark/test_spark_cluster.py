@@ -193,6 +193,23 @@ def test_a_job_can_be_cancelled_and_the_next_one_runs(cluster: SparkCluster) -> 
     assert cluster.submit(Exchange(partitioned("key")), progress=False).to_arrow().num_rows == ROWS
 
 
+def test_a_job_without_a_guarantee_is_suspended_and_restarted_on_the_same_members(
+    cluster: SparkCluster,
+) -> None:
+    pipeline = jf.Pipeline("endless")
+    pipeline.read(jf.generator({"x": pa.int64()}, rate=1000, partitions=2)).collect()
+    with cluster.submit(pipeline, progress=False) as job:
+        until(lambda: job.status is jf.JobStatus.RUNNING)
+        processes = [member["pid"] for member in job.metrics["members"]]
+        job.suspend(PATIENCE_S)
+        assert job.status is jf.JobStatus.SUSPENDED
+        job.resume()
+        until(lambda: job.status is jf.JobStatus.RUNNING)
+        job.restart(PATIENCE_S)
+        until(lambda: job.status is jf.JobStatus.RUNNING)
+        assert [member["pid"] for member in job.metrics["members"]] == processes
+
+
 def test_a_member_that_is_killed_fails_the_job_and_leaves_nothing(cluster: SparkCluster) -> None:
     job = cluster.submit(Exchange(partitioned("key"), unbounded=True), progress=False)
     until(lambda: job.metrics["rows_written"] == ROWS)
