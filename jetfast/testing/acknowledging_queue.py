@@ -26,7 +26,8 @@ class AcknowledgingQueue(OutsideSystem):
     """Messages of one row each, delivered to one of those who read the queue, until somebody acknowledges them.
 
     Readers of an older execution lose their connection when one of a newer execution comes, as a broker drops clients
-    that are silent: what they have not acknowledged is delivered again.
+    that are silent: what they have not acknowledged is delivered again. If they come later still, they get none: a
+    bounded queue would end while they held its last messages.
 
     Parameters
     ----------
@@ -56,6 +57,8 @@ class AcknowledgingQueue(OutsideSystem):
         self.ready: deque[int] = deque()
         """Numbers of messages that wait to be delivered."""
         self.readers: list[QueueReader] = []
+        self.newest_execution_id = 0
+        """Of all that have read; older ones get no connection."""
         self.acknowledged: set[int] = set()
         self.deliveries = 0
 
@@ -136,7 +139,9 @@ class QueueReader:
             for other in list(system.readers):
                 if other.execution_id < execution_id:
                     system.drop(other)
-            system.readers.append(self)
+            system.newest_execution_id = max(system.newest_execution_id, execution_id)
+            if execution_id == system.newest_execution_id:
+                system.readers.append(self)
 
     def read(self) -> Rows | None:
         return self.system.perform("read", self._read)
