@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from jetfast.core.batch import batches_with_origin
 from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
-from jetfast.core.source import Position, Rows
+from jetfast.core.source import Position, ReadyRows, Rows
 
 from .batches import BATCH_ROWS, ROWS_PER_SECOND, SCHEMA, Events
 
@@ -71,12 +71,12 @@ class RepeatedEventsReader:
             return None
         return self.ready.pop(0)
 
-    def read_ready(self, rows_max: int) -> list[Rows]:
-        if not self.ready:
-            self.make()
+    def read_ready(self, rows_max: int) -> ReadyRows | None:
+        if not self.ready and not self.make():
+            return None
         count = -(-rows_max // BATCH_ROWS)
         given, self.ready = self.ready[:count], self.ready[count:]
-        return given
+        return ReadyRows([rows.batch for rows in given], given[-1].position)
 
     def make(self) -> bool:
         """Make the next batches; False: there are no more."""
