@@ -43,9 +43,14 @@ def run_for_ever() -> None:
     rows = pipeline.read(jf.memory({"n": list(range(10))}, partitions=2, unbounded=True), name="rows")
     rows.collect()
     job = jf.ProcessCluster(2).submit(pipeline, progress=False)
-    while job.metrics["rows_written"] < 10:
-        threading.Event().wait(0.01)
-    print(*(member["pid"] for member in job.metrics["members"]), flush=True)
+
+    def tell() -> None:
+        while job.metrics["rows_written"] < 10:
+            threading.Event().wait(0.01)
+        print(*(member["pid"] for member in job.metrics["members"]), flush=True)
+
+    # Whoever reads the ids may interrupt at once: this thread is to be in `wait` by then.
+    threading.Thread(target=tell, name="tell", daemon=True).start()
     try:
         job.wait()
     except KeyboardInterrupt:

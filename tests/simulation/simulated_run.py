@@ -248,7 +248,7 @@ class SimulatedRun:
     def _make_fault(self, choice: Random) -> _Fault:
         if choice.random() < 0.5:
             # The one that needs several transactions at once is come by more seldom than the others.
-            point = choice.choice((*CRASH_POINTS, "between_two_commits", "between_two_commits"))
+            point = choice.choice((*CRASH_POINTS, *["between_two_commits"] * 12))
             return _Fault("crash point", point=point, visits=choice.choice([0, 0, 1, 2, 4]))
         return _Fault(choice.choice(KINDS), step=int(choice.expovariate(1 / 700)))
 
