@@ -38,6 +38,7 @@ from jetfast.processors.transaction_ids import FreeIds, PooledIds, ids_to_probe
 
 logger = logging.getLogger("jetfast")
 
+SWEEP_ATTEMPTS = 3
 SWEEP_US = 60_000_000
 """So often transactions of earlier executions are looked for again: a process that was thought dead may add some."""
 
@@ -303,9 +304,22 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         if self.rules.pool_size is not None:
             return  # an id that is probed again might be in use by now
         try:
-            self._roll_back(transactions, self._unnamed(transactions))
+            late = self._unnamed(transactions)
         except Exception as error:
             logger.warning("%s: late transactions could not be rolled back: %s", self.sink.name, error)
+            return
+        for text in late:
+            self._roll_back_late(transactions, text)
+
+    def _roll_back_late(self, transactions: TransactionalWriter, text: str) -> None:
+        """Try more than once: at the end of a job nobody comes after it, and a system keeps locks for what is left."""
+        for attempt in range(1, SWEEP_ATTEMPTS + 1):
+            try:
+                transactions.rollback(text)
+                return
+            except Exception as error:
+                if attempt == SWEEP_ATTEMPTS:
+                    logger.warning("%s: late transaction %s could not be rolled back: %s", self.sink.name, text, error)
 
     # Single transactions
 

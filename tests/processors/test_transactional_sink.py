@@ -13,6 +13,7 @@ from jetfast.errors import DataLostError, JobFailedError, ProtocolError, Restart
 from jetfast.processors.sink import WriteSink
 from jetfast.processors.transactional_sink import SWEEP_US, TransactionalSinkProcessor
 from jetfast.testing import Faults, StoredRows, TransactionalMemory, VirtualClock, verify_sink
+from jetfast.testing.outside_system import Fault
 from tests.processors.transactional_runs import names, opened, restored, rows_of, saved
 
 OWNER = TransactionOwner("job", "", "sink")
@@ -467,6 +468,21 @@ def test_a_list_that_fails_stops_a_restore_but_not_a_running_job(caplog):
     assert "late transactions could not be rolled back: transactions: the connection broke during list" in caplog.text
     with pytest.raises(RestartableError, match="transactions of earlier executions could not be rolled back"):
         restored(outside, [], execution=2)
+
+
+def test_late_transactions_are_rolled_back_one_by_one_and_again_if_that_fails_at_first():
+    outside = TransactionalMemory.named()
+    dead = restored(outside, [], execution=1)
+    processor = restored(outside, [], execution=2)
+    write(dead, 1)
+    phase_1(dead)
+    write(dead, 2)
+    assert len(outside.in_doubt()) == 2
+    refusals = iter([True, False, True, True, False])
+    outside.faults.choose = lambda call: Fault.REFUSED if call == "rollback" and next(refusals, False) else None
+    processor.close(None)
+    assert outside.in_doubt() == []
+    assert next(refusals, None) is None
 
 
 def test_what_tells_that_a_transaction_was_committed_is_kept_until_a_newer_snapshot_is_decided():
