@@ -30,7 +30,6 @@ class SnapshotTasklet(ProcessorTasklet):
     """As ProcessorTasklet, with snapshots. `restored` is the snapshot to start from, or None."""
 
     __slots__ = (
-        "draining",
         "end_told",
         "ending",
         "failure",
@@ -67,8 +66,6 @@ class SnapshotTasklet(ProcessorTasklet):
         self.stopped = False
         """A terminal barrier has left."""
         self.end_told = False
-        self.draining = False
-        """It was restored as finished: what still comes in is thrown away."""
 
     def open(self) -> None:
         """Open the processor and give it back its state, on the thread that will call it."""
@@ -88,7 +85,6 @@ class SnapshotTasklet(ProcessorTasklet):
             self.processor.restore_snapshot(state)
         self.restored_counters = share.counters
         if share.finished and (self.source is None or self.source.stays_ended):
-            self.draining = True
             self.follow = DONE
             self.busy = True
 
