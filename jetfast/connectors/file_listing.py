@@ -41,6 +41,20 @@ def resolve_filesystem(path: str, filesystem: Any, base: str) -> tuple[Any, str]
     return filesystem, path
 
 
+def file_names(filesystem: Any, directory: str) -> list[str]:
+    """Return the names of the files in a directory: none if it is not there yet."""
+    from pyarrow import fs
+
+    selector = fs.FileSelector(directory, allow_not_found=True)
+    try:
+        listed = filesystem.get_file_info(selector)
+    except FileNotFoundError:
+        # Arrow lists first and looks for the directory after that: one that another processor made in between is an
+        # error to it. Now it is there.
+        listed = filesystem.get_file_info(selector)
+    return [info.base_name for info in listed if info.type == fs.FileType.File]
+
+
 def list_files(
     what: str, paths: Paths, filesystem: Any, base: str, file_format: str | None
 ) -> tuple[Any, str, dict[str, str]]:

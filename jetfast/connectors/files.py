@@ -30,6 +30,7 @@ from jetfast.connectors.file_listing import (
     Groups,
     Paths,
     as_text,
+    file_names,
     group_files,
     is_single_file,
     list_files,
@@ -588,7 +589,7 @@ class FilesWriter:
         It is from an earlier job that may be replaced, or from an earlier execution of this job: `check_target` has
         looked.
         """
-        for name in self._names():
+        for name in file_names(self.filesystem, self.directory):
             number = part_number(name)
             mine = number == self.index or (self.index == 0 and number is not None and number >= self.parallelism)
             if mine and name != kept:
@@ -596,7 +597,7 @@ class FilesWriter:
 
     def _remove_leftovers(self) -> None:
         """Remove temporary files of this very file, from a process that was killed."""
-        for name in self._names():
+        for name in file_names(self.filesystem, self.directory):
             if name.startswith(f".{self.name}.") and name.endswith(".tmp"):
                 self.filesystem.delete_file(posixpath.join(self.directory, name))
 

@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from jetfast.connectors.file_formats import default_suffix
+from jetfast.connectors.file_listing import file_names
 from jetfast.connectors.file_writers import FileWriter, rename_durably
 from jetfast.core.batch import Batch
 from jetfast.core.processor import ProcessorContext
@@ -69,10 +70,7 @@ class PartDirectory:
         return f".{transaction}.{number}{self.suffix}{TEMPORARY}"
 
     def names(self) -> list[str]:
-        from pyarrow import fs
-
-        listed = self.filesystem.get_file_info(fs.FileSelector(self.settings.directory, allow_not_found=True))
-        return [info.base_name for info in listed if info.type == fs.FileType.File]
+        return file_names(self.filesystem, self.settings.directory)
 
     def existing(self, names: Iterable[str]) -> set[str]:
         """Which of these files are there?"""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import jetfast as jf
 from jetfast.connectors import text_records
+from jetfast.connectors.file_listing import file_names
 from jetfast.connectors.files import Files, files
 from jetfast.core.watermark_policies import FixedLag
 from jetfast.errors import JobDefinitionError, JobFailedError
@@ -557,3 +558,27 @@ def test_too_many_files_are_refused_where_event_time_is_declared(tmp_path: Path)
     stage = jf.Pipeline().read(files(tmp_path))
     with pytest.raises(JobDefinitionError, match="65 source partitions are too many"):
         stage.with_event_time("time")
+
+
+class MadeInBetween:
+    """A disk on which another process makes the directory after it was found missing, and before it is looked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.disk = pyarrow.fs.LocalFileSystem()
+
+    def get_file_info(self, selector: Any) -> Any:
+        if self.path.exists():
+            return self.disk.get_file_info(selector)
+        self.path.mkdir()
+        (self.path / "part-00000-0.csv").touch()
+        raise FileNotFoundError(f"Cannot list directory {self.path}")
+
+
+def test_a_directory_that_another_processor_makes_while_it_is_listed_is_listed(tmp_path: Path) -> None:
+    directory = tmp_path / "out"
+    assert file_names(MadeInBetween(directory), str(directory)) == ["part-00000-0.csv"]
+
+
+def test_a_directory_that_is_not_there_holds_no_files(tmp_path: Path) -> None:
+    assert file_names(pyarrow.fs.LocalFileSystem(), str(tmp_path / "out")) == []
