@@ -34,6 +34,9 @@ class LocalCluster:
     clock : what jobs take for the wall clock, microseconds since 1970; tests give a `jetfast.testing.VirtualClock`
     """
 
+    kind = "local"
+    """As `SubmissionRecord.cluster`."""
+
     def __init__(
         self,
         members: int = 1,
@@ -97,6 +100,7 @@ class LocalCluster:
         store = self.snapshot_store if snapshot_store is None else snapshot_store
         submission = accept_submission(
             pipeline,
+            cluster=self.kind,
             member_count=self.members,
             workers=self.workers,
             name=name,

@@ -34,6 +34,9 @@ class ProcessCluster:
     start_timeout : how long the process of a member may take to start
     """
 
+    kind = "processes"
+    """As `SubmissionRecord.cluster`."""
+
     def __init__(
         self,
         members: int = 2,
@@ -74,6 +77,7 @@ class ProcessCluster:
         check_shared(store)
         submission = accept_submission(
             pipeline,
+            cluster=self.kind,
             member_count=self.members,
             workers=self.workers,
             name=name,

@@ -15,8 +15,9 @@ from jetfast.core.guarantee import Guarantee
 from jetfast.engine.execution_plan import make_execution_plan
 from jetfast.engine.snapshot_copy import EXPORTED
 from jetfast.engine.snapshot_store import SnapshotStore
+from jetfast.engine.submission_record import SubmissionRecord
 from jetfast.errors import JobDefinitionError
-from jetfast.types import Duration, bytes_of, non_negative_duration_us
+from jetfast.types import Duration, bytes_of, non_negative_duration_us, positive_duration_us
 
 DEFAULT_MEMORY_LIMIT = "1GB"
 DAG_BYTES_MAX = MESSAGE_BYTES_MAX - 2**20  # room for the rest of the message
@@ -61,6 +62,8 @@ class Submission:
     snapshots: SnapshotSettings
     parallelism: Mapping[str, int]
     """Processors in the whole cluster, by vertex."""
+    record: SubmissionRecord
+    """What a store keeps of it."""
 
     def pickled_dag(self) -> bytes:
         """Return the graph for members in other processes, as `messages.Prepare.dag`. Raises JobDefinitionError."""
@@ -108,12 +111,14 @@ class Submission:
             suspend_on_failure=snapshots.suspend_on_failure,
             initial_snapshot=snapshots.initial_snapshot,
             weakened_by=snapshots.weakened_by,
+            submission=self.record,
         )
 
 
 def accept_submission(
     pipeline: Pipeline,
     *,
+    cluster: str,
     member_count: int,
     workers: int,
     name: str | None,
@@ -126,7 +131,7 @@ def accept_submission(
 ) -> Submission:
     """Check the settings, plan the pipeline, log the guarantee. Raises JobDefinitionError and TypeError.
 
-    `default_store` is as in `choose_snapshots`.
+    `cluster` is as `SubmissionRecord.cluster`, `default_store` as in `choose_snapshots`.
     """
     if not callable(getattr(pipeline, "plan", None)):
         raise TypeError(f"submit() needs a jetfast.Pipeline, got {type(pipeline).__name__}")
@@ -151,7 +156,23 @@ def accept_submission(
         dag.check_targets()
     plan = make_execution_plan(dag, member_count, workers)
     parallelism = {vertex: planned.total for vertex, planned in plan.vertices.items()}
-    return Submission(job, uuid.uuid4().hex, dag, member_count, workers, memory_limit_bytes, chosen, parallelism)
+    record = SubmissionRecord(
+        cluster=cluster,
+        members=member_count,
+        workers=workers,
+        pipeline=dag.name,
+        pipeline_digest=dag.digest(),
+        guarantee=chosen.guarantee if snapshots.guarantee is None else snapshots.guarantee,
+        snapshot_interval_us=positive_duration_us(snapshots.interval, "snapshot_interval"),
+        memory_limit_bytes=memory_limit_bytes,
+        max_restarts=snapshots.max_restarts,
+        suspend_on_failure=snapshots.suspend_on_failure,
+        two_stage=two_stage,
+        max_watermark_retention_us=dag.max_watermark_retention_us,
+    )
+    return Submission(
+        job, uuid.uuid4().hex, dag, member_count, workers, memory_limit_bytes, chosen, parallelism, record
+    )
 
 
 def at_least_one(value: int, what: str) -> int:

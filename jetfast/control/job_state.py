@@ -80,6 +80,7 @@ from jetfast.control.store_commands import (
 )
 from jetfast.engine.snapshot_copy import IMPORTED_SNAPSHOT_ID
 from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea, VersionedRecord
+from jetfast.engine.submission_record import SubmissionRecord
 from jetfast.errors import (
     InvalidTransition,
     JobCancelledError,
@@ -122,6 +123,7 @@ class JobTerms:
     parallelism_max, members_max : the largest number of processors of a vertex, and of members
     max_restarts : after restartable errors, since the job was submitted or resumed; None: for ever
     suspend_on_failure : suspend the job when a row or a function of the user has failed, or no restart is left
+    submission : what the record keeps of how the job was submitted
     """
 
     job: str
@@ -133,6 +135,7 @@ class JobTerms:
     members_max: int = 0
     max_restarts: int | None = None
     suspend_on_failure: bool = False
+    submission: SubmissionRecord | None = None
 
 
 class JobState:
@@ -245,6 +248,7 @@ class JobState:
             self._new_execution_id(last_id),
             parallelism_max=terms.parallelism_max,
             members_max=terms.members_max,
+            submission=terms.submission,
         )
         if record is None:
             return claim

@@ -69,6 +69,7 @@ from jetfast.core.crash_points import reach
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.engine.state_writer import StateWriter, StateWriterThread
+from jetfast.engine.submission_record import SubmissionRecord
 from jetfast.errors import (
     InvalidTransition,
     MemberLostError,
@@ -138,6 +139,8 @@ class JobSettings:
     """Name of the snapshot that it starts from, whatever the store knows of a job of this name."""
     weakened_by: tuple[str, ...] = ()
     """Why the guarantee is not the one that was asked for, a sentence for each step."""
+    submission: SubmissionRecord | None = None
+    """What the execution record is to keep of all this."""
 
 
 @dataclass
@@ -211,6 +214,7 @@ class Runner:
                 members_max=plan.member_count,
                 max_restarts=plan.max_restarts,
                 suspend_on_failure=plan.suspend_on_failure,
+                submission=plan.submission,
             ),
             JobShape(plan.member_count, plan.partition_count, plan.parallelism),
             new_execution_id,

@@ -1,5 +1,6 @@
 """The graph that a cluster runs: vertices (what is done) and edges (where rows go). Plain, picklable data."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -115,6 +116,15 @@ class Dag:
                         f"{names}, but source {min(shared)!r} feeds both, and would wait for room in the second for "
                         "ever: read it twice, as two sources"
                     )
+
+    def digest(self) -> str:
+        """Return a text that is equal for graphs of equal steps, edges and types; what functions do is not in it."""
+        steps = sorted(self.vertices)
+        edges = sorted(
+            f"{edge.source} {edge.source_port} -> {edge.destination} {edge.ordinal} {edge.routing}\n{edge.schema}"
+            for edge in self.edges
+        )
+        return hashlib.blake2b("\n".join([*steps, *edges]).encode(), digest_size=16).hexdigest()
 
     def check_targets(self) -> None:
         """Raise JobDefinitionError if a sink cannot write now. Not asked of a job that goes on: its output is there."""

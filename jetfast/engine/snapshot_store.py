@@ -21,6 +21,7 @@ from typing import Annotated, NamedTuple, Protocol
 import msgspec
 from msgspec import Meta, Struct
 
+from jetfast.engine.submission_record import SubmissionRecord
 from jetfast.errors import SnapshotDamaged
 from jetfast.types import PARTITION_COUNT
 
@@ -108,6 +109,8 @@ class ExecutionRecord(Struct, frozen=True, forbid_unknown_fields=True):
     """The snapshot is that of the end: there is nothing to run, only to commit."""
     settled: bool = False
     """That is done, too: the job is over, there is nothing left to do."""
+    submission: SubmissionRecord | None = None
+    """How it was submitted last; None: it is a named snapshot."""
 
 
 class VersionedRecord(NamedTuple):

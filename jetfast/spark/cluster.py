@@ -70,6 +70,7 @@ class SparkCluster:
         check_session(self.spark)
         submission = accept_submission(
             pipeline,
+            cluster="spark",
             member_count=self.members,
             workers=self.workers,
             name=name,

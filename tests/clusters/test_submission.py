@@ -33,6 +33,7 @@ class Planned:
 
 def accept(pipeline: Any = None, **settings: Any) -> Any:
     defaults: dict[str, Any] = {
+        "cluster": "local",
         "member_count": 2,
         "workers": 3,
         "name": None,

@@ -188,6 +188,7 @@ class SteppedJob:
         self.clock = clock or VirtualClock()
         self.submission: Submission = accept_submission(
             pipeline,
+            cluster="local",
             member_count=members,
             workers=workers,
             name=None,
