@@ -16,7 +16,7 @@ KERNEL_SOURCES := setup.py pyproject.toml $(shell find jetfast csrc -name '*.pyx
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup lint test simulate sanitize bench bench-micro compare demo clean
+.PHONY: help setup lint test simulate chaos sanitize bench bench-micro compare demo clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -34,6 +34,11 @@ test: setup  ## all tests, Spark included
 
 simulate: setup  ## whole jobs under faults, one seed a run: make simulate SEEDS=10000 FIRST=0
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),2000) --first $(or $(FIRST),0) --processes 2 --json
+
+chaos: setup  ## processes of running jobs are killed, each row is looked for: make chaos KILLS=200 SEED=0
+	for sink in files postgres; do \
+	    $(BIN)/python -m tests.chaos --cluster processes --sink $$sink --kills $(or $(KILLS),200) --seed $(or $(SEED),0) \
+	        --json || exit 1; done
 
 sanitize: setup  ## C++ tests and kernels under sanitizers, a minute of fuzzing (clang; apt-get where it is missing)
 	.ci/sanitize $(BIN)/python

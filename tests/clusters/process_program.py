@@ -1,40 +1,8 @@
 """A program that runs a job on processes: killed or interrupted, and started again, by `test_process_cluster`."""
 
-import sys
 import threading
-from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 import jetfast as jf
-from jetfast.core.crash_points import CrashPoint
-from tests.clusters.crashing_processes import arrive
-
-COORDINATOR_POINTS: tuple[CrashPoint, ...] = (
-    "before_validation_record",
-    "between_records",
-    "after_execution_record",
-    "before_phase2",
-)
-
-
-def number(rows: npt.NDArray[np.int64], random: np.random.Generator) -> pa.RecordBatch:
-    return pa.record_batch({"row": rows})
-
-
-def copy(folder: Path, rows: int) -> None:
-    """Copy numbered rows into files; die at each crash point of the coordinator, once."""
-    crashes = folder / "crashes"
-    crashes.mkdir(exist_ok=True)
-    arrive(dict.fromkeys(COORDINATOR_POINTS, 2), crashes, times=1)
-    pipeline = jf.Pipeline("copy")
-    source = jf.generator(number, rows=rows, rate=100_000.0, partitions=3)
-    pipeline.read(source).write(jf.files(str(folder / "out"), format="parquet"))
-    cluster = jf.ProcessCluster(2, snapshot_store=jf.snapshots.directory(folder / "snapshots"))
-    cluster.submit(pipeline, snapshot_interval="20ms", progress=False).wait()
-    print("completed", flush=True)
 
 
 def run_for_ever() -> None:
@@ -60,7 +28,4 @@ def run_for_ever() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        copy(Path(sys.argv[1]), int(sys.argv[2]))
-    else:
-        run_for_ever()
+    run_for_ever()

@@ -9,12 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
 from polars.testing import assert_frame_equal
 
@@ -25,30 +22,13 @@ from jetfast.control.job_status import JobStatus
 from jetfast.control.member_links import OnEnd
 from jetfast.control.remote_member import MemberTask
 from jetfast.control.wire import COORDINATOR, HandshakeError, Hello, Purpose, make_token
-from jetfast.core.crash_points import CrashPoint
 from jetfast.errors import JobCancelledError, JobDefinitionError, JobFailedError, MemberLostError, ResourcesError
-from tests.clusters.crashing_processes import PassesRows
-from tests.clusters.process_program import COORDINATOR_POINTS, number
 from tests.clusters.whole_jobs import AGGREGATES, Case, source
 from tests.clusters.windows_reference import as_sorted
-from tests.connectors.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.services
 
 PROGRAM = Path(__file__).with_name("process_program.py")
-RATE = 100_000.0
-MEMBER_POINTS: dict[CrashPoint, int] = {
-    # And how often an execution passes each of them before a process dies there. "between_two_commits" is left to the
-    # simulator: a round must have failed before it.
-    "before_barrier": 12,
-    "after_state_saved": 12,
-    "after_ids_saved": 12,
-    "after_prepare": 4,
-    "before_ack": 12,
-    "after_commit_before_ack": 4,
-    "restore_before_commit": 0,
-    "restore_between_commit_and_rollback": 0,
-}
 
 
 def until(condition: Callable[[], object], seconds: float = 60) -> None:
@@ -119,102 +99,6 @@ def test_windows_of_two_processes_equal_those_of_this_one() -> None:
     assert_frame_equal(*rejected)
     assert job.metrics["bytes_received"] > 0
     assert not any(map(lives, pids(job)))
-
-
-class Target:
-    """Where a job writes numbered rows, exactly once."""
-
-    def __init__(self, kind: str, folder: Path, request: pytest.FixtureRequest) -> None:
-        self.kind = kind
-        self.folder = folder
-        if kind == "postgres":
-            server: PostgresServer = request.getfixturevalue("postgres_server")
-            self.conninfo = server.conninfo
-            self.execute("drop table if exists copied; create table copied (row bigint)")
-
-    def execute(self, statement: str) -> Any:
-        import psycopg
-
-        with psycopg.connect(self.conninfo, autocommit=True) as connection:
-            cursor = connection.execute(statement)  # type: ignore[call-overload]
-            return cursor.fetchall() if cursor.description else None
-
-    def sink(self) -> Any:
-        if self.kind == "postgres":
-            return jf.postgres(self.conninfo, "copied")
-        return jf.files(str(self.folder / "out"), format="parquet")
-
-    def rows(self) -> list[int]:
-        if self.kind == "postgres":
-            assert self.execute("select gid from pg_prepared_xacts") == []
-            return [row for (row,) in self.execute("select row from copied order by row")]
-        return sorted(ds.dataset(self.folder / "out", format="parquet").to_table()["row"].to_pylist())
-
-
-@pytest.fixture(params=["files", "postgres"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
-    return Target(request.param, tmp_path, request)
-
-
-def copying(target: Target, rows: int, passes_rows: PassesRows | None = None) -> jf.Job:
-    pipeline = jf.Pipeline("copy")
-    stage: Any = pipeline.read(jf.generator(number, rows=rows, rate=RATE, partitions=3))
-    if passes_rows is not None:
-        stage = stage.map_batches(passes_rows, schema=pa.schema({"row": pa.int64()}))
-    stage.write(target.sink())
-    cluster = jf.ProcessCluster(2, snapshot_store=jf.snapshots.directory(target.folder / "snapshots"))
-    job = cluster.submit(pipeline, snapshot_interval="20ms", progress=False)
-    assert job.guarantee is jf.Guarantee.EXACTLY_ONCE
-    return job
-
-
-def test_each_row_is_written_once_though_members_are_killed_at_random_moments(
-    target: Target, record_property: Callable[[str, object], None]
-) -> None:
-    random = Random(7)
-    rows = 600_000
-    job = copying(target, rows)
-    recoveries = []
-    for _ in range(4):
-        taken = job.metrics["snapshots_taken"]  # without a new one the delay before the next restart would double
-        until(lambda taken=taken: job.metrics["snapshots_taken"] > taken and job.metrics["rows_read"] > 0)
-        job.runner.wait(random.uniform(0.0, 0.5))
-        killed = random.choice(pids(job))
-        restarts = job.metrics["restarts"]
-        os.kill(killed, signal.SIGKILL)
-        began = time.monotonic()
-        until(lambda restarts=restarts: job.metrics["restarts"] > restarts)
-        until(lambda: job.status is JobStatus.RUNNING and job.metrics["rows_read"] > 0)
-        recoveries.append(time.monotonic() - began)
-        assert not lives(killed)
-    job.wait()
-    print(f"{target.kind}: seconds from the kill until rows are read again: {[round(s, 2) for s in recoveries]}")
-    record_property("recovery_s", recoveries)
-    assert job.metrics["restarts"] == len(recoveries)
-    assert target.rows() == list(range(rows))
-
-
-def test_each_row_is_written_once_though_members_are_killed_at_every_crash_point(target: Target) -> None:
-    rows = 800_000
-    crashes = target.folder / "crashes"
-    crashes.mkdir()
-    job = copying(target, rows, PassesRows(MEMBER_POINTS, crashes))
-    job.wait()
-    assert {file.name.removesuffix("-0") for file in crashes.iterdir()} == set(MEMBER_POINTS)
-    assert 0 < job.metrics["restarts"] <= len(MEMBER_POINTS)
-    assert target.rows() == list(range(rows))
-
-
-def test_each_row_is_written_once_though_the_submitter_is_killed_at_every_crash_point(tmp_path: Path) -> None:
-    rows = 400_000
-    command = [sys.executable, str(PROGRAM), str(tmp_path), str(rows)]
-    for kills in range(len(COORDINATOR_POINTS) + 1):
-        run = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        if kills < len(COORDINATOR_POINTS):
-            assert run.returncode == -signal.SIGKILL, run.stderr
-    assert run.stdout == "completed\n", run.stderr
-    assert {file.name for file in (tmp_path / "crashes").iterdir()} == {f"{point}-0" for point in COORDINATOR_POINTS}
-    assert sorted(ds.dataset(tmp_path / "out", format="parquet").to_table()["row"].to_pylist()) == list(range(rows))
 
 
 def test_a_member_that_is_killed_fails_a_job_without_a_guarantee() -> None:

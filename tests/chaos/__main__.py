@@ -1,0 +1,49 @@
+"""Kills processes of running jobs, by SIGKILL, and looks for each of their rows in what they wrote.
+
+    python -m tests.chaos --cluster processes --sink files|postgres --kills N [--seed S] [--jobs J] [--json]
+
+Members and coordinators die at random moments and at each crash point of a snapshot round; J jobs at once. With --json
+the last line is one object: `kills`, `kills_per_point`, `rows` (that were to be written), `lost`, `duplicated`, `wrong`
+(rows that nobody has read), `left` (transactions and files that are neither visible nor removed), `stuck`, and
+`recovery_s_mean` and `recovery_s_worst`: seconds from a kill to the first result after it.
+
+Exit code 0: all is as it should be; 1: something was lost, duplicated or stuck, and standard error says what.
+"""
+
+import argparse
+import json
+import sys
+from typing import get_args
+
+from tests.chaos.campaign import failed, run_campaign, tell_on_standard_error
+from tests.chaos.targets import SinkKind
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line says; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--cluster", choices=["processes"], default="processes")
+    parser.add_argument("--sink", choices=get_args(SinkKind), required=True)
+    parser.add_argument("--kills", type=int, required=True, help="how many, or one more")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2, help="how many at once")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    options = parser.parse_args(arguments)
+    if options.kills < 1 or options.jobs < 1:
+        parser.error("--kills and --jobs must be at least 1")
+    figures = run_campaign(
+        options.sink, options.kills, seed=options.seed, jobs_at_once=options.jobs, tell=tell_on_standard_error
+    )
+    for problem in figures["stuck"]:
+        print(problem, file=sys.stderr)
+    figures["stuck"] = len(figures["stuck"])
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"{name}: {value}")
+    return 1 if failed(figures) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

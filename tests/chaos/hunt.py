@@ -1,0 +1,164 @@
+"""Kills the processes of one job as planned, one kill after the other, and looks at what the job has left.
+
+A kill counts if results have come from all members of the present execution, and rows of the source are left; one at a
+point of a restart if that held before the restart. After each the hunt waits until results come from all members again:
+the time from the kill to the first of them is the recovery.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.chaos.hunted_job import STUCK_S, HuntedJob, StuckError, look_again, now_s
+from tests.chaos.kills import (
+    FEWER_PROCESSORS,
+    IN_A_RESTART,
+    RANDOM_MOMENT,
+    Kill,
+    Occasion,
+    Victim,
+    random_kill,
+)
+from tests.chaos.targets import Found
+from tests.chaos.watched import Order
+
+SMALLEST_SHAPE = (1, 1)
+ATTEMPTS = 6
+"""Restarts until a point is reached that not every restart comes by."""
+
+
+class SourceEnded(Exception):
+    """The job has come to its end before all was done that was planned for it."""
+
+
+@dataclass
+class Toll:
+    """What a hunt has done."""
+
+    kills: Counter[Occasion] = field(default_factory=Counter)
+    victims: Counter[Victim] = field(default_factory=Counter)
+    recoveries_s: list[float] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """Kills of any kind."""
+        return self.kills.total()
+
+
+class Hunt:
+    """The kills of one job."""
+
+    def __init__(self, job: HuntedJob, random: Random) -> None:
+        self.job = job
+        self.random = random
+        self.toll = Toll()
+        self._killed: tuple[float, int] | None = None
+        """When somebody was killed last, and in which execution, until rows flow again."""
+        self._last_order = 0
+
+    def kill(self, planned: Kill) -> None:
+        """Wait until rows are in flight, and let that die which is planned. Raises SourceEnded and StuckError."""
+        if planned.occasion == RANDOM_MOMENT:
+            self._kill_at_random(planned)
+        elif planned.occasion in IN_A_RESTART:
+            self._kill_in_a_restart(planned)
+        else:
+            self._await_flow()
+            number = self._place(planned)
+            self._await(f"{planned.occasion} is reached", lambda: number in self.job.deaths or self.job.read_all)
+            if not self._count_death(planned, number):
+                raise SourceEnded
+
+    def finish(self) -> Found:
+        """Let the job come to its end, and compare. Raises StuckError."""
+        self.job.hurry()
+        self._await("the job is completed", lambda: self.job.completed)
+        return self.job.target.compare(self.job.rows)
+
+    def _kill_at_random(self, planned: Kill) -> None:
+        self._await_flow()
+        due_s = now_s() + planned.delay_s
+        self._await("the moment has come", lambda: now_s() >= due_s)
+        if self.job.read_all:
+            raise SourceEnded
+        for victim in planned.victims:
+            if victim == "coordinator":
+                self.job.kill_coordinator()
+            elif self.job.executions[self.job.present].processes:
+                self.job.kill_member()
+            else:
+                continue
+            self._count(RANDOM_MOMENT, victim, now_s(), self.job.present)
+
+    def _kill_in_a_restart(self, planned: Kill) -> None:
+        """Somebody must die before; and if that restart does not come by the point, then somebody else."""
+        for _ in range(ATTEMPTS):
+            first = random_kill(self.random)
+            self._await_flow()
+            if planned.occasion == FEWER_PROCESSORS:
+                first = Kill(RANDOM_MOMENT, victims=("coordinator",))
+                if self.job.shape != SMALLEST_SHAPE:
+                    self.job.next_shape = SMALLEST_SHAPE
+                decided = self.job.decided
+                self._await(
+                    "a snapshot has transactions of all",
+                    lambda decided=decided: self.job.read_all or self.job.decided >= decided + 2,  # type: ignore[misc]
+                )
+            number = self._place(planned)
+            self._kill_at_random(first)
+            began = self.job.present
+            self._await(
+                f"{planned.occasion} is reached or passed by",
+                lambda number=number, began=began: (  # type: ignore[misc]
+                    number in self.job.deaths or self.job.read_all or self.job.flowing_after(began) is not None
+                ),
+            )
+            if self._count_death(planned, number):
+                return
+            if self.job.read_all:
+                raise SourceEnded
+        raise StuckError(f"{ATTEMPTS} restarts have not come by {planned.occasion}")
+
+    def _place(self, planned: Kill) -> int:
+        assert planned.occasion != RANDOM_MOMENT
+        self._last_order += 1
+        self.job.place(Order(self._last_order, planned.occasion, planned.passes))
+        return self._last_order
+
+    def _count_death(self, planned: Kill, order: int) -> bool:
+        death = self.job.deaths.get(order)
+        if death is None:
+            return False
+        self._count(
+            planned.occasion, "coordinator" if death.by_coordinator else "member", death.time_s, death.execution_id
+        )
+        return True
+
+    def _count(self, occasion: Occasion, victim: Victim, time_s: float, execution_id: int) -> None:
+        self.toll.kills[occasion] += 1
+        self.toll.victims[victim] += 1
+        self._killed = time_s, execution_id
+
+    def _await_flow(self) -> None:
+        killed_s, killed_in = (0.0, 0) if self._killed is None else self._killed
+        self._await(
+            "results come from all members",
+            lambda: self.job.read_all or self.job.flowing_after(killed_in) is not None,
+        )
+        flowing = self.job.flowing_after(killed_in)
+        if self.job.read_all or flowing is None:
+            raise SourceEnded
+        if self._killed is not None:
+            self.toll.recoveries_s.append(min(flowing.results_s.values()) - killed_s)
+            self._killed = None
+
+    def _await(self, what: str, condition: Callable[[], bool]) -> None:
+        give_up_s = now_s() + STUCK_S
+        while True:
+            self.job.update()
+            if condition():
+                return
+            if now_s() >= give_up_s:
+                raise StuckError(f"waited {STUCK_S:.0f} s until {what}:\n{self.job.explain()}")
+            look_again()

@@ -1,0 +1,192 @@
+"""A hunted job from outside: runs the coordinator's program, again whenever it has been killed, and reads the notes."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from tests.chaos.program import Settings
+from tests.chaos.targets import Target
+from tests.chaos.watched import Order
+
+ROOT = Path(__file__).parents[2]
+SHAPES = ((2, 1), (2, 1), (1, 2), (3, 1))
+"""Members, and workers of each, that a coordinator is started with, as chance has it."""
+STUCK_S = 90.0
+"""A job that shows nothing for so long is stuck, however slow the machine is."""
+LOOK_S = 0.003
+LOG_LINES = 80
+
+
+class StuckError(Exception):
+    """The job does not go on, or has failed."""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What a process of the job has noted, see `watched`."""
+
+    what: str
+    time_s: float
+    pid: int
+    execution_id: int = 0
+    member: int = 0
+    member_count: int = 0
+    point: str = ""
+    order: int = 0
+
+
+@dataclass
+class Execution:
+    """What is known of one execution."""
+
+    member_count: int
+    processes: dict[int, int] = field(default_factory=dict)
+    """Process id to descriptor, of members that read rows."""
+    results_s: dict[int, float] = field(default_factory=dict)
+    """Process id to when its first results came."""
+
+    @property
+    def flows(self) -> bool:
+        """Have results come from all members?"""
+        return len(self.results_s) == self.member_count
+
+
+@dataclass(frozen=True)
+class Death:
+    """A process has obeyed an order."""
+
+    time_s: float
+    execution_id: int
+    """The last one that had read rows."""
+    by_coordinator: bool
+
+
+class HuntedJob:
+    """Use it in a `with` block: at its end nothing of the job runs. `update` says what has happened since."""
+
+    def __init__(self, target: Target, rows: int, rate: float, random: Random) -> None:
+        self.target = target
+        self.rows = rows
+        self.rate = rate
+        self.folder = Path(target.folder)
+        self.executions: dict[int, Execution] = {}
+        self.deaths: dict[int, Death] = {}
+        """By the number of the order."""
+        self.shape = SHAPES[0]
+        """Of the present coordinator."""
+        self.next_shape: tuple[int, int] | None = None
+        """Of the next one; None: as chance has it."""
+        self.decided = 0
+        """Snapshots."""
+        self.read_all = False
+        """A partition of the source has come to its end."""
+        self.completed = False
+        self._random = random
+        self._log = (self.folder / "log").open("ab")
+        (self.folder / "notes").touch()
+        self._notes = (self.folder / "notes").open("rb")
+        self._program = self._start()
+
+    def close(self) -> None:
+        """End it."""
+        self._program.kill()
+        self._program.wait()
+        for execution in self.executions.values():
+            for descriptor in execution.processes.values():
+                os.close(descriptor)
+        self._notes.close()
+        self._log.close()
+
+    @property
+    def present(self) -> int:
+        """The last execution that has read rows."""
+        return max(self.executions, default=0)
+
+    def flowing_after(self, execution_id: int) -> Execution | None:
+        """Return the first execution, after this one, that has given results on all members."""
+        later = (self.executions[number] for number in sorted(self.executions) if number > execution_id)
+        return next((execution for execution in later if execution.flows), None)
+
+    def kill_coordinator(self) -> None:
+        """SIGKILL; `update` starts the next."""
+        self._program.kill()
+        self._program.wait()
+
+    def kill_member(self) -> None:
+        """SIGKILL to any member of the present execution that has not been killed yet."""
+        processes = self.executions[self.present].processes
+        descriptor = processes.pop(self._random.choice(list(processes)))
+        with contextlib.suppress(ProcessLookupError):  # it has ended with its coordinator
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        os.close(descriptor)
+
+    def place(self, order: Order) -> None:
+        """Give an order to all processes."""
+        order.place(self.folder)
+
+    def hurry(self) -> None:
+        """Let the job come to its end."""
+        (self.folder / "order.json").unlink(missing_ok=True)
+        (self.folder / "hurry").touch()
+
+    def update(self) -> None:
+        """Read what has been noted, and start the coordinator again if it was killed."""
+        for line in self._notes:
+            self._take(msgspec.json.decode(line, type=Note))
+        status = self._program.poll()
+        if status == -signal.SIGKILL:
+            self._program = self._start()
+        elif status:
+            raise StuckError(f"the coordinator ended with status {status}:\n{self._last_lines()}")
+
+    def explain(self) -> str:
+        """Have the coordinator write what it waits for, and return the end of the log."""
+        self._program.send_signal(signal.SIGUSR1)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._program.wait(2.0)
+        return self._last_lines()
+
+    def _take(self, note: Note) -> None:
+        if note.what == "reads":
+            execution = self.executions.setdefault(note.execution_id, Execution(note.member_count))
+            with contextlib.suppress(ProcessLookupError):  # dead already
+                execution.processes[note.pid] = os.pidfd_open(note.pid)
+        elif note.what == "results":
+            self.executions[note.execution_id].results_s[note.pid] = note.time_s
+        elif note.what == "dies":
+            self.deaths[note.order] = Death(note.time_s, self.present, note.pid == self._program.pid)
+        elif note.what == "decided":
+            self.decided += 1
+        elif note.what == "ends":
+            self.read_all = True
+        elif note.what == "completed":
+            self.completed = True
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        self.shape = self._random.choice(SHAPES) if self.next_shape is None else self.next_shape
+        self.next_shape = None
+        settings = Settings(self.target, self.rows, self.rate, *self.shape)
+        command = [sys.executable, "-m", "tests.chaos.program", msgspec.json.encode(settings).decode()]
+        return subprocess.Popen(command, cwd=ROOT, stdout=self._log, stderr=self._log)
+
+    def _last_lines(self) -> str:
+        lines = (self.folder / "log").read_text(errors="replace").splitlines()
+        return "\n".join(lines[-LOG_LINES:])
+
+
+def look_again() -> None:
+    """Wait a moment, as between two updates."""
+    threading.Event().wait(LOOK_S)
+
+
+def now_s() -> float:
+    """The clock of notes."""
+    return time.monotonic()

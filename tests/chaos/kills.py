@@ -1,0 +1,74 @@
+"""Who is to be killed, when and how: the plan of a campaign, drawn from its seed before anything runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, get_args
+
+from jetfast.core.crash_points import CRASH_POINTS, CrashPoint
+
+RANDOM_MOMENT: Literal["random_moment"] = "random_moment"
+Occasion = CrashPoint | Literal["random_moment"]
+Victim = Literal["member", "coordinator"]
+
+PASSES_MAX: dict[CrashPoint, int] = {
+    # How often a process may pass the point before it dies there: those of a restart are passed once by each restart,
+    # those of the coordinator once or twice by a snapshot, the others by each step.
+    "restore_before_commit": 0,
+    "restore_between_commit_and_rollback": 0,
+    "between_two_commits": 0,
+    "before_validation_record": 4,
+    "between_records": 4,
+    "after_execution_record": 4,
+    "before_phase2": 8,
+    "after_prepare": 6,
+    "after_commit_before_ack": 20,
+    "before_barrier": 20,
+    "after_state_saved": 20,
+    "after_ids_saved": 20,
+    "before_ack": 20,
+}
+IN_A_RESTART: frozenset[CrashPoint] = frozenset(
+    ("restore_before_commit", "restore_between_commit_and_rollback", "between_two_commits")
+)
+"""Reached only after somebody else has died."""
+FEWER_PROCESSORS: CrashPoint = "between_two_commits"
+"""Reached in a restart where one processor settles what two have left."""
+
+DELAY_S_MAX = 0.4
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill that is planned."""
+
+    occasion: Occasion
+    passes: int = 0
+    """At a crash point: see `watched.Order`."""
+    victims: tuple[Victim, ...] = ()
+    """At a random moment: whom."""
+    delay_s: float = 0.0
+    """At a random moment: so long after results have come from all members."""
+
+
+def plan_kills(count: int, seed: int) -> Sequence[Kill]:
+    """Return about `count` kills: each crash point alike often, and as many at random moments as are left.
+
+    One at a point of a restart needs another, at a random moment, before it.
+    """
+    random = Random(seed)
+    each = max(1, count // (2 * len(CRASH_POINTS)))
+    kills = [
+        Kill(point, passes=random.randint(0, PASSES_MAX[point])) for point in get_args(CrashPoint) for _ in range(each)
+    ]
+    left = max(0, count - each * (len(CRASH_POINTS) + len(IN_A_RESTART)))
+    kills += [random_kill(random) for _ in range(left)]
+    random.shuffle(kills)
+    return kills
+
+
+def random_kill(random: Random) -> Kill:
+    """Return one at a random moment: a member mostly, the coordinator at times, seldom two members at once."""
+    often: list[tuple[tuple[Victim, ...], int]] = [(("member",), 12), (("coordinator",), 5), (("member", "member"), 2)]
+    victims = random.choices([who for who, _ in often], [times for _, times in often])[0]
+    return Kill(RANDOM_MOMENT, victims=victims, delay_s=random.uniform(0.0, DELAY_S_MAX))

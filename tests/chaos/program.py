@@ -1,0 +1,63 @@
+"""The coordinator's process of a hunted job: submits the pipeline and waits. Killed and started again by `Hunt`.
+
+    python -m tests.chaos.program SETTINGS      (as JSON)
+
+SIGUSR1: write to standard error what the job waits for.
+"""
+
+import faulthandler
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+import jetfast as jf
+from jetfast.errors import JobDefinitionError
+from tests.chaos.hunted_pipeline import hunted_pipeline
+from tests.chaos.targets import Target
+from tests.chaos.watched import Watched
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the program is to do."""
+
+    target: Target
+    rows: int
+    rate: float
+    members: int
+    workers: int
+    snapshot_interval: str = "25ms"
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.target.folder)
+
+
+def main(settings: Settings) -> None:
+    watched = Watched(settings.folder)
+    pipeline = hunted_pipeline(settings.target.sink(), settings.rows, settings.rate, watched)
+    store = jf.snapshots.directory(settings.folder / "snapshots")
+    cluster = jf.ProcessCluster(settings.members, settings.workers, snapshot_store=store)
+    try:
+        job = cluster.submit(
+            pipeline, name=settings.target.job, snapshot_interval=settings.snapshot_interval, progress=False
+        )
+    except JobDefinitionError as error:
+        if "is completed" not in str(error):
+            raise
+    else:
+        signal.signal(signal.SIGUSR1, lambda *_: tell(job))
+        assert job.guarantee is jf.Guarantee.EXACTLY_ONCE
+        job.wait()
+    watched.note("completed")
+
+
+def tell(job: jf.Job) -> None:
+    """Write what a job that does not go on waits for."""
+    print(f"{job.status.value}; {job.explain_snapshot()}; {job.metrics}", file=sys.stderr)
+    faulthandler.dump_traceback()
+
+
+if __name__ == "__main__":
+    main(msgspec.json.decode(sys.argv[1], type=Settings))
