@@ -1,5 +1,7 @@
-"""Jobs on the executors of a Spark session. Importing this does not import pyspark."""
+"""Jobs on the executors of a Spark session, and pieces of jetfast inside Spark jobs. Importing this does not import
+pyspark."""
 
 from jetfast.spark.cluster import SparkCluster
+from jetfast.spark.window_aggregate import window_aggregate
 
-__all__ = ["SparkCluster"]
+__all__ = ["SparkCluster", "window_aggregate"]
