@@ -11,7 +11,8 @@ cdef class Batch:
     cdef Rows rows
     cdef readonly int64_t row_count
     cdef readonly object schema  # pyarrow.Schema
-    cdef readonly object origin  # (source partition, number of the first row in it) or None
+    cdef object partition  # of the source that its rows come from, or None; `origin` tells both
+    cdef int64_t first_row  # the number of its first row in that partition
 
     cdef int64_t count_bytes(self) except -1  # `nbytes`
     cdef int find_column(self, name) except -1  # ValueError that names the columns there are

@@ -221,8 +221,9 @@ cdef Batch make_batch(object schema, Rows& rows):
     return batch
 
 
-cdef Batch _derived(Batch batch, object origin):
-    batch.origin = origin
+cdef Batch _with_origin(Batch batch, object partition, int64_t first_row):
+    batch.partition = partition
+    batch.first_row = first_row
     return batch
 
 
@@ -233,6 +234,7 @@ cdef void _release_array_capsule(object capsule) noexcept:
     PyMem_Free(array)
 
 
+@cython.no_gc  # what it refers to never refers back: not looking at thousands of them spares collections
 cdef class Batch:
     """Rows in columns: immutable, counted references to pooled memory or to foreign Arrow buffers.
 
@@ -255,6 +257,11 @@ cdef class Batch:
     def column_names(self):
         """Names of the columns, in order."""
         return self.schema.names
+
+    @property
+    def origin(self):
+        """(source partition, number of the first row in it), or None if that is not known."""
+        return None if self.partition is None else (self.partition, self.first_row)
 
     @property
     def nbytes(self):
@@ -350,7 +357,7 @@ cdef class Batch:
     def with_origin(self, partition, first_row):
         """Return these rows, known to come from a source partition, numbered in it from `first_row` on; zero-copy."""
         cdef Rows rows = self.rows
-        return _derived(make_batch(self.schema, rows), (partition, first_row))
+        return _with_origin(make_batch(self.schema, rows), partition, first_row)
 
     def slice(self, start, row_count=None):
         """Return rows [start, start + row_count), or all from `start` on; zero-copy. ValueError outside of the batch."""
@@ -359,8 +366,7 @@ cdef class Batch:
         if first < 0 or count < 0 or first > self.row_count or count > self.row_count - first:
             raise ValueError(f"rows [{first}, {first + count}) are not in a batch of {self.row_count} rows")
         cdef Rows rows = slice_rows(self.rows, first, count)
-        origin = self.origin
-        return _derived(make_batch(self.schema, rows), None if origin is None else (origin[0], origin[1] + first))
+        return _with_origin(make_batch(self.schema, rows), self.partition, self.first_row + first)
 
     def take(self, rows):
         """Return the rows of these indices, in that order, in pooled memory.
@@ -394,7 +400,7 @@ cdef class Batch:
             if self.rows.columns[column].view.layout == Layout.opaque:
                 array = _to_arrow_array(self.rows.columns[column], self.schema.field(column).type)
                 result.columns[column] = import_array(array.take(pa.array(indices)), self.schema.field(column).name)
-        return _derived(make_batch(self.schema, result), self.origin)
+        return _with_origin(make_batch(self.schema, result), self.partition, self.first_row)
 
     def select(self, columns, names=None):
         """Return some columns, in that order, under new names if given; zero-copy. ValueError for an unknown column."""
@@ -411,7 +417,7 @@ cdef class Batch:
         result.columns.reserve(len(known[2]))
         for index in known[2]:
             result.columns.push_back(self.rows.columns[index])
-        return _derived(make_batch(known[1], result), self.origin)
+        return _with_origin(make_batch(known[1], result), self.partition, self.first_row)
 
     def _selection(self, columns, names):
         """What select does for a schema: that schema (kept, so that its id is not used again), the new one, indices."""
@@ -441,7 +447,7 @@ cdef class Batch:
             else:
                 schema = schema.set(index, field)
                 result.columns[index] = other.rows.columns[source]
-        return _derived(make_batch(schema, result), self.origin)
+        return _with_origin(make_batch(schema, result), self.partition, self.first_row)
 
     def timestamps(self, column):
         """Return a date or timestamp column as microseconds since 1970.
@@ -781,7 +787,7 @@ def batches_with_origin(list record_batches not None, partition, int64_t first_r
     plain = _plain_schema(schema) if _has_metadata(types) else schema
     for index in range(pieces.size()):
         row_count = pieces[index].row_count
-        batches.append(_derived(make_batch(plain, pieces[index]), (partition, row)))
+        batches.append(_with_origin(make_batch(plain, pieces[index]), partition, row))
         row += row_count
     return batches
 
