@@ -8,6 +8,8 @@
     │   └── DataLostError       the operator: an outside system lost what a snapshot counts on
     ├── JobCancelledError       the user asked for it
     ├── OperationRefused        the user: a job where this one stands cannot do what was asked
+    ├── JobNotFound             the user: no job of that name runs on this host
+    ├── JobUnreachable          the operator: a running job does not answer other processes
     ├── RestartableError        nobody: a member or a connection was lost; restart from the last snapshot
     │   ├── MemberLostError
     │   ├── TransportError
@@ -53,6 +55,14 @@ class JobCancelledError(JetfastError):
 
 class OperationRefused(JetfastError):
     """What was asked of a job cannot be done where the job stands, or the job ended before it was done."""
+
+
+class JobNotFound(JetfastError):
+    """No job of that name runs on this host, as far as this user can see."""
+
+
+class JobUnreachable(JetfastError):
+    """A job of another process is there, and does not answer; it may run all the same."""
 
 
 class RestartableError(JetfastError):

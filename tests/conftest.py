@@ -1,9 +1,11 @@
 """Shared by all tests: how many examples a property tries, Spark sessions (`spark`), servers (`services`)."""
 
+import atexit
 import gc
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,10 @@ os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 # And they import what the tests import, installed or not.
 ROOT = str(Path(__file__).parent.parent)
 os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+# Jobs of tests are found by no other program of this user, nor by other tests that run at the same time.
+os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="jetfast-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
 
 SessionFactory = Callable[..., Any]
 

@@ -199,6 +199,14 @@ class Job:
         """
         return f"job {self.name}: {self.runner.explain_snapshot()}"
 
+    def explain_progress(self) -> str:
+        """Tell what the job waits for, if it makes no progress: for members, the store, the time of the next attempt;
+        or which processors stand still for 5 s or more, and for what: a call of a user's function, room in the queues
+        to another step, an input.
+        """
+        lines = self.runner.waits_for() or ("it waits for nothing",)
+        return "\n".join([f"job {self.name} is {self.status.value}", *(f"  {line}" for line in lines)])
+
     def explain_watermark(self) -> WatermarkExplanation:
         """Tell which source partition and which input hold event time back, since when, and what they wait for.
 

@@ -50,6 +50,7 @@ from jetfast.control.job_events import (
 from jetfast.control.job_state import SETTLE_TIMEOUT_S, JobTerms
 from jetfast.control.job_status import TERMINAL, JobStatus
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Registered
+from jetfast.control.progress_explanation import explain_progress
 from jetfast.control.snapshot_explanation import explain_snapshot
 from jetfast.control.snapshot_history import SnapshotHistory
 from jetfast.control.snapshot_round import (
@@ -68,6 +69,7 @@ from jetfast.control.versions import running_versions, version_difference
 from jetfast.core.crash_points import reach
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.snapshot_store import SnapshotStore
+from jetfast.engine.standstill import STANDSTILL_S
 from jetfast.engine.state_writer import StateWriter, StateWriterThread
 from jetfast.engine.submission_record import SubmissionRecord
 from jetfast.errors import (
@@ -203,6 +205,8 @@ class Runner:
         never registered included. Set before `start`."""
         self.summon: Callable[[int], None] = lambda member: None
         """Called when an execution begins, for each member that has not registered or was lost. Set before `start`."""
+        self.on_end: Callable[[], None] = lambda: None
+        """Called last, when the outcome is known and all that was asked of the job is answered. Set before `start`."""
         self.coordinator = Coordinator(
             JobTerms(
                 plan.job,
@@ -227,6 +231,7 @@ class Runner:
         self._store_thread = StateWriterThread(f"jetfast-store-{plan.job}")
         self._run_store = self._store_thread if run_store is None else run_store
         self._round_started_s = 0.0
+        self._delay_cause: Exception | None = None
         self._started_s = clock()
         self._ended_s: float | None = None
         self._queue: queue.SimpleQueue[Event | _Registration | _Told] = queue.SimpleQueue()
@@ -350,6 +355,21 @@ class Runner:
             "the store" if store is None else store.name,
             [(member, view.metrics) for member, view in sorted(self.members.items())],
         )
+
+    def waits_for(self) -> tuple[str, ...]:
+        """Return what the job, and the snapshot that is being taken, wait for; nothing if there is progress."""
+        store = self.plan.snapshot_store
+        delay_over = self.timers.get(DelayOver)
+        lines = explain_progress(
+            self.coordinator,
+            "the store" if store is None else store.name,
+            None if delay_over is None else delay_over - self._clock(),
+            self._delay_cause,
+            [(member, view.metrics) for member, view in sorted(self.members.items())],
+        )
+        if self.timers.get(SlowRound) is not None and self.seconds - self._round_started_s >= STANDSTILL_S:
+            lines += self.explain_snapshot().splitlines()
+        return tuple(lines)
 
     @property
     def deadline(self) -> float | None:
@@ -501,6 +521,7 @@ class Runner:
 
     def _await_delay(self, command: AwaitDelay) -> None:
         logger.warning("job %s: begins again in %.0f s: %s", self.plan.job, command.seconds, command.error)
+        self._delay_cause = command.error
         self.timers[DelayOver] = self._clock() + command.seconds
 
     def _await_settle_time(self, command: AwaitSettleTime) -> None:
@@ -562,6 +583,7 @@ class Runner:
             requests, self._requests = self._requests, {}
         for future in requests.values():
             future.set_exception(self._ended_before())
+        self.on_end()
 
     def _ended_before(self) -> OperationRefused:
         refused = OperationRefused(f"job {self.plan.job!r} is {self.status.value}: what was asked of it is not done")

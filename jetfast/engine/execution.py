@@ -146,7 +146,11 @@ class Execution:
         """Vertices that go by `Dag.max_watermark_retention_us`."""
         self.watermarks_seen: dict[str, tuple[int, int]] = {}
         """By tasklet: the watermark that it was last seen to have, and the wall clock when that was new."""
+        self.activity_seen: dict[str, tuple[int, int]] = {}
+        """By tasklet and worker: the `busy_ns` or `rounds` last seen, and the wall clock when that was new."""
         self.tasklets: list[ProcessorTasklet] = []
+        self.worker_of: dict[str, Worker] = {}
+        """By tasklet."""
         self.queues: dict[ChannelId, SpscQueue] = {}
         self.workers: list[Worker] = []
         self.error: BaseException | None = None
@@ -482,7 +486,7 @@ class Execution:
             )
             for tasklet in self.tasklets
         }
-        worker_of: dict[str, Worker] = {}
+        worker_of = self.worker_of
         for name, share in zip(names, shares, strict=True):
             if share:
                 worker = Worker(

@@ -356,6 +356,10 @@ class Inbound:
             return []
         return [queue.upstream for queue in self.queues if aligner.is_missing(queue.number)]
 
+    def live_upstreams(self) -> list[str]:
+        """The upstream processors whose queues are read at present and have not ended. Any thread."""
+        return [queue.upstream for queue in list(self.readable)]
+
     def take_done(self, queue: InboundQueue) -> None:
         """A queue has ended; perhaps its edge with it, and all input."""
         edge = queue.edge

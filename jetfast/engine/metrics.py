@@ -20,6 +20,9 @@
                     "leap": None | {"at_us", "from_us", "to_us": int, "all_idle": bool}}]},
      "snapshot": None | {                     the round that is under way here
          "snapshot_id": int, "waits": [{"step": str, "for": str}]},    processors that owe an answer, and why
+     "standstill": [{                         processors that have done nothing for a while: jetfast.engine.standstill
+         "step": str, "seconds": float,
+         "kind": str, "for": str}],           call, room, barrier, input or source; and which
      "peers": [{"peer", "rows_sent", "rows_received", "bytes_sent", "bytes_received": int}],
      "sampled_cpu_ns", "sampled_kernel_ns": int,  CPU time of sampled rounds of the workers; of that, in kernels
      "queued_bytes": int, "queued_bytes_peak": int, "memory_limit": int | None}
@@ -29,6 +32,7 @@ Counters are read while others write them: each is exact for its moment, they ne
 
 from typing import TYPE_CHECKING, Any
 
+from jetfast.engine.standstill import standstill_metrics
 from jetfast.types import MIN_TIME
 
 if TYPE_CHECKING:
@@ -56,6 +60,7 @@ def execution_metrics(execution: "Execution") -> dict[str, Any]:
         "vertices": vertices,
         "event_time": event_time_metrics(execution),
         "snapshot": snapshot_metrics(execution),
+        "standstill": standstill_metrics(execution, execution.now_us()),
         "peers": [dict(peer._asdict()) for peer in peers],
         "sampled_cpu_ns": sum(worker.cpu_sampler.cpu_ns for worker in execution.workers),
         "sampled_kernel_ns": sum(worker.cpu_sampler.kernel_ns for worker in execution.workers),

@@ -38,10 +38,11 @@ class Target(NamedTuple):
 class OutboundEdge:
     """What all routings share: control items go to every queue, and what found no room is offered again."""
 
-    __slots__ = ("blocked", "measured", "offers", "remaining")
+    __slots__ = ("blocked", "measured", "offers", "processors", "remaining")
 
     def __init__(self, targets: Sequence[Target], measured: bool) -> None:
         self.offers = [target.offer for target in targets]
+        self.processors = [target.processor for target in targets]
         self.measured = measured
         """Are bytes counted? (There is a memory limit.)"""
         self.remaining: list[tuple[Offer, Any, int]] = []
@@ -80,6 +81,11 @@ class OutboundEdge:
     def count_left(self) -> int:
         """How many items wait for room here."""
         return len(self.remaining)
+
+    def full(self) -> list[int]:
+        """Downstream processors (indices) whose queues have no room for what is left. Any thread."""
+        offers = [offer for offer, _, _ in list(self.remaining)]
+        return [processor for offer, processor in zip(self.offers, self.processors, strict=True) if offer in offers]
 
     def resume(self) -> bool:
         """Offer again what had no room; True when all has left."""
@@ -131,6 +137,9 @@ class RoundRobinEdge(OutboundEdge):
 
     def count_left(self) -> int:
         return len(self.remaining) + (self.waiting is not None)
+
+    def full(self) -> list[int]:
+        return self.processors if self.waiting is not None else super().full()
 
     def resume(self) -> bool:
         batch = self.waiting
@@ -240,6 +249,9 @@ class FanoutEdge(OutboundEdge):
 
     def count_left(self) -> int:
         return len(self.remaining) + sum(group.count_left() for group in self.groups)
+
+    def full(self) -> list[int]:
+        return sorted({*super().full(), *(processor for group in self.groups for processor in group.full())})
 
     def resume(self) -> bool:
         sent = OutboundEdge.resume(self)

@@ -85,6 +85,10 @@ class Worker:
         self.on_error = on_error
         self.stop_reason = stop_reason
         self.on_end = on_end
+        self.calling: Tasklet | None = None
+        """The one that it called last."""
+        self.rounds = 0
+        """How often it has called all of them: stands still while it is in a call."""
         self.parker = Parker()
         self.cpu_sampler = CpuSampler()
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
@@ -117,12 +121,13 @@ class Worker:
         while running and self.stop_reason() is None:
             progress = False
             finished = False
+            self.rounds += 1
             rounds_to_sample -= 1
             if rounds_to_sample == 0:
                 cpu_sampler.begin()
             before = clock()
             for assignment in running:
-                tasklet = assignment.tasklet
+                self.calling = tasklet = assignment.tasklet
                 progressed = tasklet.call()
                 after = clock()
                 if progressed:

@@ -9,7 +9,7 @@ Part of one job, and gone with it: the listener, one thread and one Spark job pe
 
 from typing import Any
 
-from jetfast.clusters.at_exit import stop_at_exit
+from jetfast.clusters.running_job import start_job
 from jetfast.clusters.snapshot_settings import SnapshotWishes
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job
@@ -88,10 +88,9 @@ class SparkCluster:
             SparkJobs(self.spark), runner, self._host(), self._bind(), self.port_range, self._start_timeout_s
         )
         runner.release = members.close
-        runner.start()
-        stop_at_exit(runner)
+        job = start_job(runner, submission.dag, cluster="spark", progress=progress)
         members.start()
-        return Job(runner, submission.dag, progress=progress)
+        return job
 
     def __repr__(self) -> str:
         return f"SparkCluster({self.spark.sparkContext.master!r}, members={self.members}, workers={self.workers})"
