@@ -1,6 +1,10 @@
 """Where a job keeps its snapshots, as `jetfast.snapshots`.
 
-    job = jf.LocalCluster().submit(pipeline, snapshot_store=jf.snapshots.directory("/var/lib/jobs"))
+    store = jf.snapshots.directory("/var/lib/jobs")
+    job = jf.LocalCluster().submit(pipeline, snapshot_store=store)
+    job.export_snapshot("before the upgrade")
+    jf.snapshots.named(store)                        # what there is to start from
+    jf.snapshots.delete(store, "before the upgrade")
 
 A store may hold any number of jobs; each has a name.
 """
@@ -11,10 +15,11 @@ from typing import Any
 from jetfast.engine.blob_snapshot_store import BlobSnapshotStore
 from jetfast.engine.directory_blobs import DirectoryBlobs
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
+from jetfast.engine.named_snapshots import NamedSnapshot, delete_named, list_named
 from jetfast.engine.object_store_blobs import ObjectStoreBlobs
 from jetfast.engine.snapshot_store import SnapshotStore
 
-__all__ = ["SnapshotStore", "directory", "memory", "object_store"]
+__all__ = ["NamedSnapshot", "SnapshotStore", "delete", "directory", "memory", "named", "object_store"]
 
 
 def memory() -> SnapshotStore:
@@ -40,3 +45,18 @@ def object_store(url: str, **options: Any) -> SnapshotStore:
     if not isinstance(url, str) or "://" not in url:
         raise TypeError(f'the URL of an object store must be like "s3://bucket/prefix", got {url!r}')
     return BlobSnapshotStore(ObjectStoreBlobs(url, options))
+
+
+def named(store: SnapshotStore, job: str | None = None) -> tuple[NamedSnapshot, ...]:
+    """Return the snapshots that were exported to a store, by name; of one job only, if it is given.
+
+    One that is damaged says so in `problem`; whether all of its state can be read shows when a job starts from it.
+    """
+    return list_named(store, job)
+
+
+def delete(store: SnapshotStore, name: str) -> None:
+    """Delete an exported snapshot. JobDefinitionError: there is none of that name. Jobs that have started from it, or
+    start just now and have copied it, go on.
+    """
+    delete_named(store, name)

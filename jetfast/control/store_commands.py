@@ -12,6 +12,7 @@ wait.
 """
 
 import logging
+import time
 from dataclasses import dataclass
 
 from jetfast.core.crash_points import reach
@@ -111,7 +112,7 @@ def perform(store: SnapshotStore, job: str, command: StoreCommand) -> StoreAnswe
         if isinstance(command, ReplaceRecord):
             return StoreWritten(_replace_record(store, command))
         if isinstance(command, ExportSnapshot):
-            export_snapshot(store, job, command.job_id, command.area, command.name)
+            export_snapshot(store, job, command.job_id, command.area, command.name, time.time_ns() // 1000)
             return StoreWritten()
         if isinstance(command, ImportSnapshot):
             import_snapshot(store, command.name, job, command.area)

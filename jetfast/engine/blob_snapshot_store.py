@@ -75,8 +75,11 @@ class Blobs(Protocol):
     def list(self, folder: str) -> list[str]:
         """Return all names below "folder/", however deep, sorted."""
 
+    def list_folders(self) -> Sequence[str]:
+        """Return the first parts of all names that have several."""
+
     def delete(self, names: Sequence[str]) -> None:
-        """Forget these; those that are not there do not matter."""
+        """Forget these, in this order; those that are not there do not matter."""
 
 
 class BlobSnapshotStore:
@@ -182,6 +185,13 @@ class BlobSnapshotStore:
         if record.area != area:
             raise SnapshotDamaged(f"{self.name}: {name} is that of snapshot {record.area}, which was copied here")
         return record
+
+    def list_jobs(self) -> list[str]:
+        return sorted(map(unescaped, self.blobs.list_folders()))
+
+    def delete_record(self, job: str, version: int) -> None:
+        # Oldest first: while any is left, the newest that is left is the one that counted.
+        self.blobs.delete([name for name in self.blobs.list(_records(job)) if _version(name) <= version])
 
     def list_areas(self, job: str) -> list[SnapshotArea]:
         folder = f"{escaped(job)}/areas"

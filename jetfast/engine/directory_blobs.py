@@ -81,6 +81,15 @@ class DirectoryBlobs:
             raise StoreUnavailable(f"{self.name}: {folder} cannot be listed: {error}") from error
         return sorted(found)
 
+    def list_folders(self) -> Sequence[str]:
+        try:
+            with os.scandir(self.path) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreUnavailable(f"{self.name} cannot be listed: {error}") from error
+
     def delete(self, names: Sequence[str]) -> None:
         folders = set()
         try:

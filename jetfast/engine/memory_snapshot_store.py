@@ -87,6 +87,16 @@ class MemorySnapshotStore:
             raise SnapshotDamaged(f"snapshot {area} of job {job!r} in {self.name}: there is no validation record")
         return stored.validation
 
+    def list_jobs(self) -> list[str]:
+        with self._lock:
+            return sorted(self._records.keys() | {job for job, areas in self._areas.items() if areas})
+
+    def delete_record(self, job: str, version: int) -> None:
+        with self._lock:
+            present = self._records.get(job)
+            if present is not None and present.version <= version:
+                del self._records[job]
+
     def list_areas(self, job: str) -> list[SnapshotArea]:
         with self._lock:
             return sorted(self._areas.get(job, ()))

@@ -76,6 +76,16 @@ class ObjectStoreBlobs:
             raise self._unavailable(f"{folder} cannot be listed", error) from error
         return sorted(found)
 
+    def list_folders(self) -> Sequence[str]:
+        store = self._store()
+        import obstore
+
+        try:
+            found = obstore.list_with_delimiter(store)["common_prefixes"]
+        except Exception as error:
+            raise self._unavailable("it cannot be listed", error) from error
+        return sorted(found)
+
     def delete(self, names: Sequence[str]) -> None:
         store = self._store()
         import obstore

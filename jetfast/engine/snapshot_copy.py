@@ -26,9 +26,12 @@ IMPORTED_SNAPSHOT_ID = 0
 """Snapshot id, in its first execution, of what a job starts from; those of its own begin with 1."""
 
 
-def export_snapshot(store: SnapshotStore, job: str, job_id: str, area: SnapshotArea, name: str) -> None:
+def export_snapshot(
+    store: SnapshotStore, job: str, job_id: str, area: SnapshotArea, name: str, now_us: int = 0
+) -> None:
     """Copy a decided snapshot of a job, whose transactions are committed, under a name; replaces what it stood for.
 
+    `now_us`: the wall clock, microseconds since 1970, for people.
     Transaction ids are left out: they are settled, and belong to this job. Raises SnapshotDamaged if anything is
     missing, RecordConflict if somebody else exports under that name at the same time, and the errors of the store.
     """
@@ -38,7 +41,9 @@ def export_snapshot(store: SnapshotStore, job: str, job_id: str, area: SnapshotA
         return
     store.delete_area(key, area)  # of an attempt that was cut off
     _copy(store, job, area, key, area, leave_out=SETTLED_KINDS)
-    record = ExecutionRecord(key, job_id, area.execution_id, area, settled=True)
+    record = ExecutionRecord(
+        key, job_id, area.execution_id, area, settled=True, exported_from=job, exported_at_us=now_us
+    )
     store.replace_record(record, 0 if found is None else found.version)
     for other in store.list_areas(key):
         if other != area:
@@ -54,10 +59,13 @@ def find_exported(store: SnapshotStore, name: str) -> ValidationRecord:
     """Return what a named snapshot holds. Raises JobDefinitionError if there is none, and the errors of the store."""
     found = store.read_record(EXPORTED + name)
     if found is None or found.record.snapshot is None:
-        raise JobDefinitionError(
-            f"{store.name} has no snapshot named {name!r}; job.export_snapshot({name!r}) makes one"
-        )
+        raise no_such_snapshot(store, name)
     return store.read_validation(EXPORTED + name, found.record.snapshot)
+
+
+def no_such_snapshot(store: SnapshotStore, name: str) -> JobDefinitionError:
+    """Return the error for a name that stands for nothing."""
+    return JobDefinitionError(f"{store.name} has no snapshot named {name!r}; job.export_snapshot({name!r}) makes one")
 
 
 def _copy(

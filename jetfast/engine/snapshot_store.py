@@ -109,6 +109,10 @@ class ExecutionRecord(Struct, frozen=True, forbid_unknown_fields=True):
     """The snapshot is that of the end: there is nothing to run, only to commit."""
     settled: bool = False
     """That is done, too: the job is over, there is nothing left to do."""
+    exported_from: str = ""
+    """Of a named snapshot: the job that it was taken of."""
+    exported_at_us: Count = 0
+    """Of a named snapshot: when, by the wall clock, microseconds since 1970."""
     submission: SubmissionRecord | None = None
     """How it was submitted last; None: it is a named snapshot."""
 
@@ -172,6 +176,12 @@ class SnapshotStore(Protocol):
 
     def read_validation(self, job: str, area: SnapshotArea) -> ValidationRecord:
         """Return the validation record of an area. SnapshotDamaged if it is missing or altered."""
+
+    def list_jobs(self) -> list[str]:
+        """Return all names under which there is anything, sorted; those of named snapshots are among them."""
+
+    def delete_record(self, job: str, version: int) -> None:
+        """Forget the execution record of a job, if it has this version, and older ones; newer ones stay."""
 
     def list_areas(self, job: str) -> list[SnapshotArea]:
         """Return the areas that a job has, sorted."""

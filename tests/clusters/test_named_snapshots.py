@@ -19,7 +19,14 @@ from jetfast.engine.snapshot_store import (
     ValidationRecord,
     check_totals,
 )
-from jetfast.errors import JobCancelledError, JobDefinitionError, OperationRefused, RecordConflict, SnapshotDamaged
+from jetfast.errors import (
+    JobCancelledError,
+    JobDefinitionError,
+    OperationRefused,
+    RecordConflict,
+    SnapshotDamaged,
+    StoreUnavailable,
+)
 from jetfast.testing import TransactionalMemory
 from tests.clusters.test_recovery import ROWS, FailingStore, check_rows, check_windows, copying, summing
 from tests.simulation.stepped_job import SteppedJob
@@ -81,6 +88,89 @@ def test_of_two_who_export_under_one_name_one_learns_that_it_lost() -> None:
     store.write_validation = overtaken  # type: ignore[method-assign]
     with pytest.raises(RecordConflict):
         export_snapshot(store, "job", "id", FIRST, "daily")
+
+
+def test_named_snapshots_are_listed_by_name_with_the_job_that_they_were_taken_of(store: SnapshotStore) -> None:
+    assert jf.snapshots.named(store) == ()
+    write(store, FIRST, b"one")
+    assert jf.snapshots.named(store) == (), "a job is no named snapshot"
+    for name in ("é/..", "daily"):
+        export_snapshot(store, "job", "id", FIRST, name, now_us=17)
+    daily, other = jf.snapshots.named(store)
+    assert (daily.name, other.name) == ("daily", "é/..")
+    assert (daily.job, daily.exported_at_us, daily.steps) == ("job", 17, ("sink",))
+    assert (daily.entries, daily.nbytes, daily.partition_count, daily.problem) == (1, 3, 271, "")
+    assert jf.snapshots.named(store, "job") == (daily, other)
+    assert jf.snapshots.named(store, "another") == ()
+
+
+def test_a_deleted_snapshot_is_gone_and_its_name_may_be_used_again(store: SnapshotStore) -> None:
+    write(store, FIRST, b"one")
+    export_snapshot(store, "job", "id", FIRST, "other")
+    for _ in range(2):
+        export_snapshot(store, "job", "id", FIRST, "daily")
+        assert [bytes(entry.rows) for entry in kept(store, "daily")] == [b"one"]
+        jf.snapshots.delete(store, "daily")
+        assert store.list_areas(EXPORTED + "daily") == []
+        with pytest.raises(JobDefinitionError, match="has no snapshot named 'daily'"):
+            jf.snapshots.delete(store, "daily")
+        with pytest.raises(JobDefinitionError, match="has no snapshot named 'daily'"):
+            find_exported(store, "daily")
+    assert [found.name for found in jf.snapshots.named(store)] == ["other"]
+    assert store.list_jobs() == [EXPORTED + "other", "job"]
+    assert check_totals(store, "job", FIRST).area == FIRST, "the job's own snapshot is its own"
+
+
+def test_who_exports_while_the_name_is_deleted_learns_of_it_and_what_he_exports_next_is_whole() -> None:
+    store = MemorySnapshotStore()
+    write(store, FIRST, b"one")
+    export_snapshot(store, "job", "id", FIRST, "daily")
+    write(store, SECOND, b"two")
+    write_validation = store.write_validation
+
+    def deleted(job: str, record: ValidationRecord) -> None:
+        write_validation(job, record)
+        jf.snapshots.delete(store, "daily")
+
+    store.write_validation = deleted  # type: ignore[method-assign]
+    with pytest.raises(RecordConflict):
+        export_snapshot(store, "job", "id", SECOND, "daily")
+    assert jf.snapshots.named(store) == ()
+    store.write_validation = write_validation  # type: ignore[method-assign]
+    export_snapshot(store, "job", "id", SECOND, "daily")
+    assert [bytes(entry.rows) for entry in kept(store, "daily")] == [b"two"]
+
+
+def test_a_deletion_that_was_cut_off_leaves_a_name_that_stands_for_nothing_and_is_finished_by_the_next() -> None:
+    store = MemorySnapshotStore()
+    write(store, FIRST, b"one")
+    export_snapshot(store, "job", "id", FIRST, "daily")
+
+    def fail(job: str, area: SnapshotArea) -> None:
+        raise StoreUnavailable("it hangs")
+
+    delete_area, store.delete_area = store.delete_area, fail  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        jf.snapshots.delete(store, "daily")
+    assert jf.snapshots.named(store) == ()
+    store.delete_area = delete_area  # type: ignore[method-assign]
+    jf.snapshots.delete(store, "daily")
+    assert store.list_jobs() == ["job"]
+
+
+def test_a_named_snapshot_that_is_damaged_is_listed_with_what_is_wrong(tmp_path: Path) -> None:
+    store = jf.snapshots.directory(tmp_path)
+    write(store, FIRST, b"one")
+    export_snapshot(store, "job", "id", FIRST, "daily")
+    (validation,) = tmp_path.glob("exported*/areas/*.validation")
+    validation.unlink()
+    (found,) = jf.snapshots.named(store)
+    assert (found.name, found.job) == ("daily", "job")
+    assert "is missing" in found.problem
+    (record,) = tmp_path.glob("exported*/records/*")
+    record.write_bytes(b"?")
+    (found,) = jf.snapshots.named(store)
+    assert found.problem != ""
 
 
 def stepped(pipeline: jf.Pipeline, seed: int, store: SnapshotStore, **options: object) -> SteppedJob:

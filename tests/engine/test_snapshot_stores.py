@@ -61,6 +61,26 @@ def save(store: SnapshotStore, area: SnapshotArea = AREA) -> ValidationRecord:
     return validation
 
 
+def test_all_names_under_which_there_is_anything_are_listed(store: SnapshotStore) -> None:
+    assert store.list_jobs() == []
+    save(store)
+    for job in ("another", "a/b", "ü."):
+        store.replace_record(record(1, job=job), 0)
+    assert store.list_jobs() == sorted(["job", "another", "a/b", "ü."])
+
+
+def test_a_record_is_forgotten_up_to_a_version_and_a_newer_one_stays(store: SnapshotStore) -> None:
+    version = 0
+    for execution_id in (1, 2, 3):
+        version = store.replace_record(record(execution_id), version)
+    store.delete_record("job", version - 1)
+    assert store.read_record("job") == VersionedRecord(record(3), version)
+    store.delete_record("job", version)
+    assert store.read_record("job") is None
+    assert store.list_jobs() == []
+    assert store.replace_record(record(4), 0) == 1
+
+
 def test_a_record_is_replaced_only_by_who_has_seen_the_last_one(store: SnapshotStore) -> None:
     assert store.read_record("job") is None
     first = store.replace_record(record(1), 0)
@@ -343,8 +363,8 @@ GOLDEN_VALIDATION = (
     "af706172746974696f6e5f636f756e74cd010fab706172616c6c656c69736d81a373756d02"
 )
 GOLDEN_EXECUTION = (
-    "4a4554464153540001000300000000008400000022fb254b89a36a6f62a36a6f62a66a6f625f6964a26964ac657865637574"
-    "696f6e5f696407a8736e617073686f7482ac657865637574696f6e5f696407ab736e617073686f745f696401af706172616c"
-    "6c656c69736d5f6d617800ab6d656d626572735f6d617800a9636f6d706c65746564c2a7736574746c6564c2aa7375626d69"
-    "7373696f6ec0"
+    "4a455446415354000100030000000000a300000034aaf88c8ba36a6f62a36a6f62a66a6f625f6964a26964ac657865637574696f"
+    "6e5f696407a8736e617073686f7482ac657865637574696f6e5f696407ab736e617073686f745f696401af706172616c6c656c69"
+    "736d5f6d617800ab6d656d626572735f6d617800a9636f6d706c65746564c2a7736574746c6564c2ad6578706f727465645f6672"
+    "6f6da0ae6578706f727465645f61745f757300aa7375626d697373696f6ec0"
 )
