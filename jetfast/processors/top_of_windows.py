@@ -12,7 +12,8 @@ from jetfast.core.processor import Processor, ProcessorContext, StateBatch
 from jetfast.core.top_results import RANK, WINDOW_END, TopResults
 from jetfast.kernels.columns import batches_from_arrow
 from jetfast.kernels.partitioning import assign_partitions
-from jetfast.types import MAX_TIME, MIN_TIME
+from jetfast.processors.partition_bounds import PartitionBounds
+from jetfast.types import MAX_TIME
 
 COMPACT_ROWS = 32_768
 """So many results more than were kept last are held before those that are not among the best are thrown away."""
@@ -102,44 +103,27 @@ class TopOfWindows(LocalTopOfWindows):
         super().open(context)
         self.counters = context.counters
         self.counters["late_rows"] = 0
-        self.partition_count = context.partition_count
-        self.owned = range(context.partition_count) if context.partitions is None else context.partitions
-        self.watermark = MIN_TIME
-        self.bounds: dict[int, int] = {}
-        """Restored, by partition: windows that end at or before it were given. Empty once the watermark has passed."""
+        self.bounds = PartitionBounds(context)
+        """Windows that end at or before them were given."""
 
     def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
-        rows = batch.to_arrow()
-        if self.watermark > MIN_TIME or self.bounds:
-            on_time = self.is_on_time(rows)
+        if not self.bounds.is_open:
+            rows = batch.to_arrow()
+            on_time = times_of(rows).to_numpy() > self.bounds.of_rows(rows, self.top.per)
             late = len(on_time) - int(np.count_nonzero(on_time))
             if late:
                 self.counters["late_rows"] += late
                 batch = batch.take(np.flatnonzero(on_time).astype(np.int32))
         return super().process(ordinal, batch) if batch.row_count else ()
 
-    def is_on_time(self, rows: pa.RecordBatch) -> np.ndarray:
-        """Which results are of windows that were not given yet; shape (rows,)."""
-        ends = times_of(rows).to_numpy()
-        if not self.bounds:
-            on_time: np.ndarray = ends > self.watermark
-            return on_time
-        bounds = np.full(self.partition_count, self.watermark)
-        for partition, bound in self.bounds.items():
-            bounds[partition] = max(bound, self.watermark)
-        compared: np.ndarray = ends > bounds[self.partitions_of(rows)]
-        return compared
-
     def partitions_of(self, rows: pa.RecordBatch) -> np.ndarray:
         """Partition of each result, by its group."""
         if not self.top.per:
             return np.zeros(rows.num_rows, np.int32)
-        return assign_partitions([rows.column(key) for key in self.top.per], self.partition_count)
+        return assign_partitions([rows.column(key) for key in self.top.per], self.bounds.partition_count)
 
     def process_watermark(self, watermark: int) -> Iterable[Output]:
-        self.watermark = watermark
-        if self.bounds and watermark >= max(self.bounds.values()):
-            self.bounds = {}
+        self.bounds.advance(watermark)
         return super().process_watermark(watermark)
 
     def process_idle(self) -> Iterable[Output]:
@@ -156,21 +140,13 @@ class TopOfWindows(LocalTopOfWindows):
             partitions = self.partitions_of(rows)
             for partition in np.unique(partitions).tolist():
                 yield StateBatch(partition, "results", rows.filter(pa.array(partitions == partition)))
-        saved: dict[int, pa.RecordBatch] = {}
-        for partition in self.owned:
-            bound = max(self.watermark, self.bounds.get(partition, MIN_TIME))
-            if bound == MIN_TIME:
-                continue
-            if bound not in saved:  # nearly always all have the same
-                saved[bound] = pa.record_batch({"bound": [bound]})
-            yield StateBatch(partition, "bounds", saved[bound])
+        yield from self.bounds.save()
 
     def restore_snapshot(self, state: StateBatch) -> None:
         if state.kind == "results":
             self.hold(state.rows)
         else:
-            bound = state.rows["bound"][0].as_py()
-            self.bounds[state.partition] = max(bound, self.bounds.get(state.partition, MIN_TIME))
+            self.bounds.restore(state)
 
 
 def times_of(results: pa.Table | pa.RecordBatch) -> pa.Array:

@@ -123,7 +123,7 @@ def test_results_of_windows_that_were_given_are_late_and_counted(restored):
     processor.process(0, Batch.from_arrow(results(("a", 1, 20, 1.0), ("b", 1, 20, 1.0), ("a", 1, 30, 1.0))))
     assert processor.counters["late_rows"] == 2
     assert [batch.row_count for batch in processor.process_watermark(30)] == [1]
-    assert not processor.bounds
+    assert not processor.bounds.restored
 
 
 def test_an_owner_of_partitions_with_different_bounds_treats_each_by_its_own():
