@@ -1,5 +1,5 @@
 """The engine's own batch of rows, and its doors to and from Arrow."""
 
-from jetfast.kernels.columns import Batch, batches_from_arrow, batches_with_origin, concatenate
+from jetfast.kernels.columns import Batch, batches_from_arrow, batches_with_origin, concatenate, put_beside
 
-__all__ = ["Batch", "batches_from_arrow", "batches_with_origin", "concatenate"]
+__all__ = ["Batch", "batches_from_arrow", "batches_with_origin", "concatenate", "put_beside"]

@@ -842,6 +842,30 @@ def concatenate(batches):
     return make_batch(first.schema, result)
 
 
+def put_beside(schema, batches):
+    """Return the columns of several batches beside each other, under another schema; zero-copy.
+
+    schema : pyarrow.Schema with the types of all columns, in order; names and nullability may be others
+    batches : one or more, of equal row counts
+
+    Raises ValueError if the numbers of columns or rows differ.
+    """
+    cdef Rows result
+    cdef Batch batch = batches[0]
+    cdef size_t column
+    result.row_count = batch.row_count
+    result.columns.reserve(len(schema))
+    for other in batches:
+        batch = other
+        if batch.row_count != result.row_count:
+            raise ValueError(f"columns of {batch.row_count} rows cannot be put beside {result.row_count} rows")
+        for column in range(batch.rows.columns.size()):
+            result.columns.push_back(batch.rows.columns[column])
+    if <Py_ssize_t>result.columns.size() != len(schema):
+        raise ValueError(f"there are {result.columns.size()} columns for a schema of {len(schema)}")
+    return make_batch(schema, result)
+
+
 def _concatenate_arrays(arrays, field):
     """Concatenate by Arrow what the kernel leaves to it: nested columns, and dictionaries that outgrow their codes."""
     if not pa.types.is_dictionary(field.type):
