@@ -35,6 +35,15 @@ SIGNATURES = {
     "name: 'str | None' = None) -> 'Stage'",
     "Stage.group_by": "(self, *keys: 'object') -> 'GroupedStage'",
     "Stage.window": "(self, window: 'AnyWindow') -> 'WindowedStage'",
+    "Stage.hash_join": "(self, table: 'Stage', *, on: 'KeyColumns' = None, left_on: 'KeyColumns' = None, "
+    "right_on: 'KeyColumns' = None, how: 'str' = 'inner', suffix: 'str' = '_right', "
+    "name: 'str | None' = None) -> 'Stage'",
+    "Stage.window_join": "(self, other: 'Stage', window: 'AnyWindow', *, on: 'KeyColumns' = None, "
+    "left_on: 'KeyColumns' = None, right_on: 'KeyColumns' = None, how: 'str' = 'inner', suffix: 'str' = '_right', "
+    "name: 'str | None' = None) -> 'JoinStage'",
+    "Stage.interval_join": "(self, other: 'Stage', *, lower: 'Duration', upper: 'Duration', on: 'KeyColumns' = None, "
+    "left_on: 'KeyColumns' = None, right_on: 'KeyColumns' = None, how: 'str' = 'inner', time: 'str' = 'event_time', "
+    "suffix: 'str' = '_right', name: 'str | None' = None) -> 'JoinStage'",
     "Stage.write": "(self, sink: 'Sink', name: 'str | None' = None) -> 'None'",
     "Stage.collect": "(self, name: 'str' = 'result') -> 'None'",
     "GroupedStage.window": "(self, window: 'AnyWindow') -> 'WindowedStage'",

@@ -6,7 +6,8 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from jetfast.api.naming import shorten
-from jetfast.api.steps import LATE_PORT, REJECTED_PORT, Output, SinkStep, SourceStep, Step, WindowStep
+from jetfast.api.steps import LATE_PORT, REJECTED_PORT, JoinStep, Output, SinkStep, SourceStep, Step, WindowStep
+from jetfast.core.joins import LATE_PORTS
 from jetfast.core.routing import RoutingKind
 from jetfast.errors import JobDefinitionError
 
@@ -23,6 +24,8 @@ def describe_output(output: Output) -> str:
         return f"{output.step.name}.rejected_rows"
     if isinstance(output.step, WindowStep) and output.port == LATE_PORT:
         return f"{output.step.name}.late_rows"
+    if isinstance(output.step, JoinStep) and output.port in LATE_PORTS:
+        return f"{output.step.name}.late_{('left', 'right')[LATE_PORTS.index(output.port)]}_rows"
     return output.step.name
 
 

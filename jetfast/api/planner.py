@@ -5,7 +5,8 @@
     3. A window becomes one vertex behind a partitioned edge, or two where rows would cross between members: the first
        accumulates per key and frame next to the source, so that one partial per key and frame crosses, not each row.
        Sessions have no frames and are always one vertex.
-    4. The best results of a window are kept by the window itself while it emits, if nobody reads the others, else by a
+    4. A join becomes one vertex with two partitioned edges; either side brings just the columns that it needs.
+    5. The best results of a window are kept by the window itself while it emits, if nobody reads the others, else by a
        vertex behind it; then they meet in one processor (or in one for each group), which keeps the best of all.
 
 Other edges are isolated: order is kept, and a batch stays with its worker.
@@ -25,6 +26,9 @@ from jetfast.api.steps import (
     LATE_PORT,
     MISSED_UNTIL,
     REJECTED_PORT,
+    HashJoin,
+    IntervalJoin,
+    JoinStep,
     MapBatchesStep,
     Output,
     ProcessingTimeStep,
@@ -34,12 +38,14 @@ from jetfast.api.steps import (
     TopStep,
     TransformStep,
     UnionStep,
+    WindowJoin,
     WindowStep,
 )
 from jetfast.core.aggregate import AggregateColumn
 from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.guarantee import Delivery
 from jetfast.core.items import MAIN_PORT
+from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, Join, JoinSide
 from jetfast.core.processor import Processor, ProcessorSupplier
 from jetfast.core.routing import ALL_TO_ONE, ISOLATED, Routing, partitioned
 from jetfast.core.source import sink_delivery, source_delivery
@@ -103,6 +109,8 @@ class Planner:
                 self.plan_window(step)
             elif isinstance(step, TopStep):
                 self.plan_top(step)
+            elif isinstance(step, JoinStep):
+                self.plan_join(step)
             elif isinstance(step, SinkStep):
                 self.plan_sink(step)
         return self.dag
@@ -151,6 +159,11 @@ class Planner:
                     frames.append((window.watermark_step_us, 0))
                 else:
                     frames.append((window.slide_us, window.offset_us))
+            elif isinstance(step, JoinStep):
+                if isinstance(step.method, WindowJoin):
+                    frames.append((step.method.window.slide_us, step.method.window.offset_us))
+                elif isinstance(step.method, IntervalJoin):
+                    frames.append((step.method.watermark_step_us, 0))
             waiting += [reader for output, readers in self.readers.items() if output.step is step for reader in readers]
         return frames
 
@@ -159,7 +172,7 @@ class Planner:
         readers = self.readers.get(output, [])
         if not isinstance(output.step, TransformStep) or len(readers) != 1:
             return False
-        return isinstance(readers[0], TransformStep | WindowStep)
+        return isinstance(readers[0], TransformStep | WindowStep | JoinStep)
 
     def ends_chain(self, step: TransformStep) -> bool:
         return not self.is_chained(Output(step))
@@ -270,13 +283,7 @@ class Planner:
         if step.input_shift_us:
             shift = Expression(Literal(pa.scalar(step.input_shift_us, pa.duration("us"))))
             computed.append((time_of_row(step), Expression(Column(step.time_column)) + shift))
-        chain: list[TransformStep] = []
-        if self.is_chained(output):
-            assert isinstance(output.step, TransformStep)
-            chain = self.chain_up_to(output.step)
-            feeds_schema = bound_schema(chain, self.feeds[chain[0].inputs[0]][0].schema)
-        else:
-            feeds_schema = self.feeds[output][0].schema
+        chain, feeds_schema = self.chain_into(output)
         read = {key for key, expression in step.keys if expression is None}
         if not step.input_shift_us:
             read.add(step.time_column)
@@ -294,6 +301,67 @@ class Planner:
             return self.feeds[output]
         self.times[f"{step.name} (input)"] = step.time_column
         return [self.add_transform(f"{step.name} (input)", self.feeds[output], [(step.name, last)])]
+
+    def chain_into(self, output: Output) -> tuple[list[TransformStep], pa.Schema]:
+        """The stateless steps that the reader of an output takes into its vertex, and the schema behind them."""
+        if not self.is_chained(output):
+            return [], self.feeds[output][0].schema
+        assert isinstance(output.step, TransformStep)
+        chain = self.chain_up_to(output.step)
+        return chain, bound_schema(chain, self.feeds[chain[0].inputs[0]][0].schema)
+
+    def plan_join(self, step: JoinStep) -> None:
+        self.times[step.name] = step.time
+        feeds, sides = zip(*(self.plan_join_side(step, ordinal) for ordinal in (LEFT, RIGHT)), strict=True)
+        wanted = self.needed.get(Output(step), set())
+        names = [key.name for key in step.keys]
+        names += [name for columns in step.columns for _, name in columns if name in wanted]
+        names += [field.name for field in step.added]
+        schema = pa.schema([step.schemas[MAIN_PORT].field(name) for name in names])
+        join = Join(sides, step.join_type, schema)
+        self.dag.add_vertex(Vertex(step.name, join_supplier(step, join)))
+        for ordinal in (LEFT, RIGHT):
+            # The table of a hash join is read before the stream.
+            priority = int(isinstance(step.method, HashJoin) and ordinal == LEFT)
+            routing = partitioned(*sides[ordinal].keys)
+            self.add_edge(feeds[ordinal], step.name, ordinal, routing, crossing=True, priority=priority)
+        self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, schema)]
+        for port, side in zip(LATE_PORTS, sides, strict=True):
+            if side.late_columns:
+                late = Output(step, port)
+                self.feeds[late] = [Feed(step.name, port, late.schema)]
+
+    def plan_join_side(self, step: JoinStep, ordinal: int) -> tuple[Feed, JoinSide]:
+        """Bring just what a join needs of one input: late rows are whole."""
+        output = step.inputs[ordinal]
+        late_wanted = Output(step, LATE_PORTS[ordinal]) in self.readers
+        wanted = self.needed.get(Output(step), set())
+        columns = [column for column, name in step.columns[ordinal] if name in wanted]
+        time = None if isinstance(step.method, HashJoin) else output.step.time
+        read = set(output.schema.names) if late_wanted else {*columns, *(key.columns[ordinal] for key in step.keys)}
+        if time is not None:
+            read.add(time)
+        chain, schema = self.chain_into(output)
+        outputs = [(name, Expression(Column(name))) for name in schema.names if name in read]
+        for key in step.keys:
+            expression = key.expressions[ordinal]
+            if expression is not None:
+                outputs.append((key.columns[ordinal], expression))
+        last = Select(tuple(outputs))
+        name = f"{step.name} ({'left' if ordinal == LEFT else 'right'})"
+        if chain:
+            feed = self.add_chain(chain, last, step.name)
+        else:
+            self.times[name] = output.step.time
+            feed = self.add_transform(name, self.feeds[output], [(step.name, last)])
+        return feed, JoinSide(
+            feed.schema,
+            tuple(key.columns[ordinal] for key in step.keys),
+            tuple(columns),
+            time,
+            output.step.time_shift_us,
+            tuple(output.schema.names) if late_wanted else (),
+        )
 
     def fused_top(self, step: WindowStep) -> TopResults | None:
         """The best results that a window shall keep while it emits: if nobody reads the others, and they are plain."""
@@ -357,19 +425,26 @@ class Planner:
             Vertex(name, supplier, total_parallelism_one=one, delivery=delivery, check_target=check_target)
         )
         for ordinal, feed in enumerate(feeds):
-            time = self.times.get(feed.vertex) if feed.port == MAIN_PORT else None
-            self.dag.add_edge(
-                Edge(
-                    feed.vertex,
-                    name,
-                    feed.schema,
-                    source_port=feed.port,
-                    ordinal=ordinal,
-                    routing=routing,
-                    distributed=crossing and self.member_count > 1,
-                    time_column=time if time in feed.schema.names else None,
-                )
+            self.add_edge(feed, name, ordinal, routing, crossing=crossing)
+
+    def add_edge(
+        self, feed: Feed, name: str, ordinal: int, routing: Routing, *, crossing: bool, priority: int = 0
+    ) -> None:
+        """Add one inbound edge of a vertex."""
+        time = self.times.get(feed.vertex) if feed.port == MAIN_PORT else None
+        self.dag.add_edge(
+            Edge(
+                feed.vertex,
+                name,
+                feed.schema,
+                source_port=feed.port,
+                ordinal=ordinal,
+                routing=routing,
+                distributed=crossing and self.member_count > 1,
+                priority=priority,
+                time_column=time if time in feed.schema.names else None,
             )
+        )
 
 
 def chosen_throttle(frames: Sequence[tuple[int, int]]) -> WatermarkThrottleFactory:
@@ -398,6 +473,20 @@ def with_top(window: ProcessorSupplier, top: TopResults) -> Processor:
     return processor
 
 
+def join_supplier(step: JoinStep, join: Join) -> ProcessorSupplier:
+    """What makes the processors of a join."""
+    from jetfast.processors.hash_join import HashJoinProcessor
+    from jetfast.processors.interval_join import IntervalJoinProcessor
+    from jetfast.processors.window_join import WindowJoinProcessor
+
+    method = step.method
+    if isinstance(method, WindowJoin):
+        return partial(WindowJoinProcessor, join, method.window)
+    if isinstance(method, IntervalJoin):
+        return partial(IntervalJoinProcessor, join, method.lower_us, method.upper_us)
+    return partial(HashJoinProcessor, join)
+
+
 def time_of_row(step: WindowStep) -> str:
     """Return the column that holds the time of a row of a window's input: hidden if it is computed."""
     return HIDDEN + HIDDEN + "time" if step.input_shift_us else step.time_column
@@ -421,6 +510,11 @@ def needed_columns(steps: Sequence[Step], readers: dict[Output, list[Step]]) -> 
                 wanted |= needed.get(Output(step), set()) - {step.column}
             elif isinstance(step, WindowStep) and Output(step, LATE_PORT) not in readers:
                 wanted |= window_columns(step, output.schema)
+            elif isinstance(step, JoinStep):
+                for ordinal in (LEFT, RIGHT):
+                    if step.inputs[ordinal] == output:
+                        whole = Output(step, LATE_PORTS[ordinal]) in readers
+                        wanted |= step.columns_read(ordinal, needed.get(Output(step), set()), whole=whole)
             else:  # a sink, a function of the user, late rows, a union (its inputs must stay equal)
                 wanted |= set(output.schema.names)
         if isinstance(step, SourceStep):

@@ -46,6 +46,7 @@ from jetfast.api.steps import (
 from jetfast.core.aggregate import Aggregate, AggregateColumn, AnyAggregateColumn, result_type
 from jetfast.core.batch_aggregate import check_inputs
 from jetfast.core.items import MAIN_PORT
+from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Sink
 from jetfast.core.throttling import WatermarkThrottleFactory
@@ -63,6 +64,10 @@ RESULT_COLUMNS = ("window_start", "window_end", "is_early")
 
 BatchFunction = Callable[[pa.RecordBatch], Any]
 """Takes a record batch of 1 row or more; gives a record batch, a table, an iterable of those, or None for no rows."""
+
+
+KeyColumns = str | Expression | Sequence[str | Expression] | None
+"""Keys of a join: a column, or several."""
 
 
 class Stage:
@@ -290,6 +295,95 @@ class Stage:
         """Windows (`jf.tumbling`, `jf.sliding`, `jf.session`) over all rows together; follow with `.agg(...)`."""
         return WindowedStage(self, (), window)
 
+    def hash_join(
+        self,
+        table: Stage,
+        *,
+        on: KeyColumns = None,
+        left_on: KeyColumns = None,
+        right_on: KeyColumns = None,
+        how: str = "inner",
+        suffix: str = "_right",
+        name: str | None = None,
+    ) -> Stage:
+        """Join with a bounded stage that is read to its end first: `orders.hash_join(customers, on="customer")`.
+
+        The result has the keys, the other columns of this stage, and the other columns of `table`; its event time is
+        that of this stage. Rows whose key is null match nothing. The table is kept by key, each key at one worker, and
+        is part of every snapshot.
+
+        Parameters
+        ----------
+        table : ends, and has a source of its own
+        on : keys that both sides have, names or a list of them
+        left_on, right_on : keys of either side, names or named expressions, in pairs; the result has the left names.
+            Keys of different types are cast to the type that both fit into
+        how : "inner", or "left": rows of this stage without a match come with nulls
+        suffix : put behind the name of a column of `table` that the left side has, too
+        """
+        from jetfast.api.joins import hash_join
+
+        return hash_join(self, table, (on, left_on, right_on), how, suffix, name)
+
+    def window_join(
+        self,
+        other: Stage,
+        window: AnyWindow,
+        *,
+        on: KeyColumns = None,
+        left_on: KeyColumns = None,
+        right_on: KeyColumns = None,
+        how: str = "inner",
+        suffix: str = "_right",
+        name: str | None = None,
+    ) -> JoinStage:
+        """Join rows with equal keys that lie in one window: `left.window_join(right, jf.tumbling("10s"), on="key")`.
+
+        The result leaves when the window ends. It has the keys, the other columns of either side, window_start and
+        window_end; its event time is the
+        last moment of the window, as that of aggregates. State is what lies in open windows.
+
+        Parameters
+        ----------
+        window : `jf.tumbling` or `jf.sliding`, of whose windows each pair is in every one that holds both rows
+        how : "inner", "left", "right" or "outer": which side's rows come with nulls if they have no match
+        on, left_on, right_on, suffix : as of `hash_join`
+        """
+        from jetfast.api.joins import window_join
+
+        return window_join(self, other, window, (on, left_on, right_on), how, suffix, name)
+
+    def interval_join(
+        self,
+        other: Stage,
+        *,
+        lower: Duration,
+        upper: Duration,
+        on: KeyColumns = None,
+        left_on: KeyColumns = None,
+        right_on: KeyColumns = None,
+        how: str = "inner",
+        time: str = "event_time",
+        suffix: str = "_right",
+        name: str | None = None,
+    ) -> JoinStage:
+        """Join rows with equal keys whose times are near: `a.interval_join(b, lower="0s", upper="1h", on="key")`.
+
+        A pair leaves when the later of its rows has come. The result has the keys, the other columns of either side,
+        and its event time, the greater of the two. State is bounded by the watermark.
+
+        Parameters
+        ----------
+        lower, upper : the time of the right row less that of the left one, both bounds included; such as "-5m"
+        how : "inner", "left", "right" or "outer": which rows come with nulls when no match can come any more. The
+            watermark behind an outer join is held back by as much
+        time : name of the event-time column that is added
+        on, left_on, right_on, suffix : as of `hash_join`
+        """
+        from jetfast.api.joins import interval_join
+
+        return interval_join(self, other, (lower, upper), (on, left_on, right_on), how, time, suffix, name)
+
     def write(self, sink: Sink, name: str | None = None) -> None:
         """Write these rows to a sink (`jf.files`, `jf.console`, `jf.collect`, ...); several times if you like."""
         if not all(hasattr(sink, attribute) for attribute in ("check", "open_writer")):
@@ -399,6 +493,23 @@ class Stage:
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)
         return f"<{type(self).__name__} {self._label!r} ({columns})>"
+
+
+class JoinStage(Stage):
+    """Rows of two stages that belong together by key and time."""
+
+    @property
+    def late_left_rows(self) -> Stage:
+        """Rows of the left side that came too late: their columns and `missed_until`, as `late_rows` of a window.
+
+        Not consumed, they are only counted in `job.metrics`.
+        """
+        return SideStage(Output(self._output.step, LATE_PORTS[LEFT]), "late left rows")
+
+    @property
+    def late_right_rows(self) -> Stage:
+        """As `late_left_rows`, of the right side."""
+        return SideStage(Output(self._output.step, LATE_PORTS[RIGHT]), "late right rows")
 
 
 def watermark_maker(step: Step) -> str | None:
@@ -690,13 +801,7 @@ def aggregate(
         raise JobDefinitionError(
             f"step {step_name!r}: a window needs event time, but {stage._label!r} has none: {stage._no_time_reason}"
         )
-    early = stage._early
-    if early is not None:
-        final = f".where(~col({early.column!r}))" if early.column else f"filter them by is_early behind {early.step!r}"
-        raise JobDefinitionError(
-            f"step {step_name!r}: the rows of {stage._label!r} hold early results of {early.step!r}, which would count "
-            f"besides the final ones; keep the final ones: {final}"
-        )
+    refuse_early_rows(step_name, stage)
     for result in (*key_names, *aggregates):
         if result in RESULT_COLUMNS:
             raise JobDefinitionError(
@@ -709,9 +814,7 @@ def aggregate(
     result_schema = window_result_schema(key_fields, schema.field(time), window, checked)
     if early_period_us is not None:
         result_schema = result_schema.append(pa.field("is_early", pa.bool_()))
-    missed_until = pa.field(MISSED_UNTIL, pa.timestamp("us"))
-    position = schema.get_field_index(MISSED_UNTIL)  # rows that were late before: the newer answer counts
-    late_schema = schema.append(missed_until) if position < 0 else schema.set(position, missed_until)
+    late_schema = late_schema_of(schema)
     step = WindowStep(
         stage.pipeline,
         step_name,
@@ -729,6 +832,24 @@ def aggregate(
     )
     stage.pipeline._add(step)
     return AggregateStage(Output(step))
+
+
+def late_schema_of(schema: pa.Schema) -> pa.Schema:
+    """Of late rows, which were `schema`."""
+    missed_until = pa.field(MISSED_UNTIL, pa.timestamp("us"))
+    position = schema.get_field_index(MISSED_UNTIL)  # rows that were late before: the newer answer counts
+    return schema.append(missed_until) if position < 0 else schema.set(position, missed_until)
+
+
+def refuse_early_rows(step: str, stage: Stage) -> None:
+    """Raise JobDefinitionError if early results are among the rows of a stage."""
+    early = stage._early
+    if early is not None:
+        final = f".where(~col({early.column!r}))" if early.column else f"filter them by is_early behind {early.step!r}"
+        raise JobDefinitionError(
+            f"step {step!r}: the rows of {stage._label!r} hold early results of {early.step!r}, which would count "
+            f"besides the final ones; keep the final ones: {final}"
+        )
 
 
 def checked_group_keys(

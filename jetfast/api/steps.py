@@ -1,7 +1,7 @@
-"""The steps that a user describes, before planning: sources, stateless steps, unions, windows, sinks.
+"""The steps that a user describes, before planning: sources, stateless steps, unions, windows, joins, sinks.
 
 A step has outputs (ports) that other steps read: MAIN_PORT everywhere; REJECTED_PORT of a source; LATE_PORT of
-a window.
+a window; LATE_PORTS of a join.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from jetfast.api.operations import Operation
 from jetfast.core.aggregate import AggregateColumn, AggregateKind, AnyAggregateColumn, BatchAggregateColumn
 from jetfast.core.batch_aggregate import BatchAggregate
 from jetfast.core.items import MAIN_PORT
+from jetfast.core.joins import JoinType
 from jetfast.core.source import REJECTED_SCHEMA, Sink, Source
 from jetfast.core.throttling import WatermarkThrottleFactory
 from jetfast.core.top_results import TopResults
 from jetfast.core.watermark_policies import WatermarkPolicyFactory
-from jetfast.core.windows import AnyWindow
+from jetfast.core.windows import AnyWindow, Window
 from jetfast.types import format_duration
 
 if TYPE_CHECKING:
@@ -207,6 +208,90 @@ class TopStep(Step):
     def describe(self) -> str:
         per = f" per {', '.join(self.top.per)}" if self.top.per else ""
         return f"top {self.top.count} by {self.top.by}{' ascending' if self.top.ascending else ''}{per}"
+
+
+@dataclass(frozen=True)
+class HashJoin:
+    """The right side is bounded, and read before the left one."""
+
+    def __str__(self) -> str:
+        return "hash join"
+
+
+@dataclass(frozen=True)
+class WindowJoin:
+    """Rows that lie in one window."""
+
+    window: Window
+
+    def __str__(self) -> str:
+        return f"join, {self.window}"
+
+
+@dataclass(frozen=True)
+class IntervalJoin:
+    """Right rows at least lower_us and at most upper_us after the left one (before it, if negative)."""
+
+    lower_us: int
+    upper_us: int
+
+    def __str__(self) -> str:
+        return f"join, {self.bounds}"
+
+    @property
+    def bounds(self) -> str:
+        """Both, as text."""
+        return " to ".join(
+            f"-{format_duration(-bound)}" if bound < 0 else format_duration(bound)
+            for bound in (self.lower_us, self.upper_us)
+        )
+
+    @property
+    def watermark_step_us(self) -> int:
+        """How fine watermarks must be: a power of ten, at most a hundredth of the time that rows are kept."""
+        reach_us = max(abs(self.lower_us), abs(self.upper_us), self.upper_us - self.lower_us)
+        step_us = 1000
+        while step_us * 1000 <= reach_us:
+            step_us *= 10
+        return step_us
+
+
+@dataclass(frozen=True)
+class JoinKey:
+    """One key of a join: of either side a column, and the expression that computes it if it is not there."""
+
+    name: str
+    """In the result."""
+    columns: tuple[str, str]
+    expressions: tuple[Expression | None, Expression | None]
+
+
+@dataclass(eq=False)
+class JoinStep(Step):
+    """Rows of two inputs, left and right, with equal keys; ports 1 and 2 have the late rows of either."""
+
+    method: HashJoin | WindowJoin | IntervalJoin = field(kw_only=True)
+    join_type: JoinType = field(kw_only=True)
+    keys: Sequence[JoinKey] = field(kw_only=True)
+    columns: tuple[Sequence[tuple[str, str]], Sequence[tuple[str, str]]] = field(kw_only=True)
+    """Of either side, columns besides the keys and their names in the result."""
+    added: Sequence[pa.Field] = ()
+    """What the join adds."""
+
+    def describe(self) -> str:
+        return f"{self.join_type.value} {self.method} on {', '.join(key.name for key in self.keys)}"
+
+    def columns_read(self, ordinal: int, wanted: set[str], *, whole: bool) -> set[str]:
+        """Columns of one input that must be there for some of the result; `whole`: all of them are wanted anyway."""
+        schema = self.inputs[ordinal].schema
+        if whole:
+            return set(schema.names)
+        columns = {column for column, name in self.columns[ordinal] if name in wanted}
+        for key in self.keys:
+            expression = key.expressions[ordinal]
+            columns |= {key.columns[ordinal]} if expression is None else expression.node.columns(schema)
+        time = self.inputs[ordinal].step.time
+        return columns if time is None else columns | {time}
 
 
 @dataclass(eq=False)

@@ -6,6 +6,9 @@ A session has no frames: it grows with its rows.
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from jetfast.errors import JobDefinitionError
 from jetfast.types import MAX_TIME, MIN_TIME, Duration, duration_us, format_duration, positive_duration_us
 
@@ -29,6 +32,16 @@ class Window:
     def last_window_of(self, time: int) -> int:
         """End of the last window that holds `time`."""
         return min(MAX_TIME, self.frame_of(time) + self.size_us - self.slide_us)
+
+    def frames_of(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """As `frame_of` of each time, shape (rows,)."""
+        behind = np.mod(np.mod(times, self.slide_us) - self.offset_us, self.slide_us)
+        frames: npt.NDArray[np.int64] = times + (self.slide_us - behind)
+        return np.where(frames < times, MAX_TIME, frames)
+
+    def last_windows_of(self, frames: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Ends of the last windows that hold each frame, shape (rows,)."""
+        return np.minimum(frames, MAX_TIME - (self.size_us - self.slide_us)) + (self.size_us - self.slide_us)
 
     @property
     def frames(self) -> int:

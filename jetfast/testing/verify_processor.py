@@ -398,25 +398,34 @@ class _Run:
 
     def process_control(self, item: Any) -> None:
         forwards = False
+        own: list[list[Watermark]] = []
         for processor in self.processors:
             if isinstance(item, Watermark):
-                self.take(processor.process_watermark(item.value))
+                own.append([])
+                self.take(processor.process_watermark(item.value), own[-1])
                 forwards = processor.forwards_watermark
             elif item is IDLE:
                 self.take(processor.process_idle())
                 forwards = True
             else:
                 raise TypeError(f"an input must be rows, a Watermark or IDLE, got {type(item).__name__}")
+        # Who reads from several waits for the watermarks of all.
+        self.outputs += [min(sent, key=lambda watermark: watermark.value) for sent in zip(*own, strict=False)]
         if forwards:
             self.outputs.append(item)
 
-    def take(self, output: Iterable[Any] | None) -> None:
-        """Pull an output to its end; in the run that is cancelled, one element of it."""
+    def take(self, output: Iterable[Any] | None, watermarks: list[Watermark] | None = None) -> None:
+        """Pull an output to its end; in the run that is cancelled, one element of it.
+
+        Watermarks go to `watermarks` if it is given, and more than one processor is at work.
+        """
         for item in output or ():
             if isinstance(item, Batch | Emit):
                 rows = item.batch if isinstance(item, Emit) else item
                 if rows.row_count:
                     self.outputs.append(item if self.mode.look_at_end else list(_rows(item)))
+            elif isinstance(item, Watermark) and watermarks is not None and len(self.processors) > 1:
+                watermarks.append(item)
             elif isinstance(item, Watermark) or item is IDLE or item is ACTIVE:
                 self.outputs.append(item)
             else:

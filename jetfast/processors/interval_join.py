@@ -1,0 +1,202 @@
+"""Joins rows of two streams that have equal keys and lie near each other in time, as they come."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from jetfast.core.batch import Batch
+from jetfast.core.items import Output, Watermark
+from jetfast.core.joins import LEFT, RIGHT, Join
+from jetfast.core.processor import Processor, ProcessorContext, StateBatch
+from jetfast.kernels.joins import NO_SLOT, TimeChains
+from jetfast.processors import partition_bounds
+from jetfast.processors.join_inputs import COUNTERS, SIDE_KINDS, KeySlots, SideInput, Times
+from jetfast.processors.joined_rows import JoinedRows
+from jetfast.processors.partition_bounds import PartitionBounds
+from jetfast.processors.row_store import RowStore
+from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
+
+COMPACT_ROWS = 65_536
+"""So many rows that nothing can meet any more are kept at least before they are let go."""
+MATCHED = pa.field("\x01matched", pa.bool_())
+"""Column of saved rows: has the row met one of the other side?"""
+
+
+class KeptSide:
+    """Rows of one side that rows of the other may still meet."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.rows = RowStore(schema)
+        self.chains = TimeChains()
+
+
+class IntervalJoinProcessor(Processor):
+    """A row of the left side at time t meets those of the right side with a time in [t + lower_us, t + upper_us].
+
+    A pair leaves when the later of its rows has come, and bears the greater of their times. Rows without a match leave
+    when the watermark says that none can come any more; the watermark is held back by as much.
+
+    Parameters
+    ----------
+    join : its result has the time of the pair (timestamp[us]) at the end
+    lower_us, upper_us : bounds of the time of the right row less that of the left one; lower_us <= upper_us
+    """
+
+    forwards_watermark = False
+
+    def __init__(self, join: Join, lower_us: int, upper_us: int) -> None:
+        self.join = join
+        self.lower_us = lower_us
+        self.upper_us = upper_us
+        keeps_left, keeps_right = join.join_type.keeps
+        self.held_back_us = max(upper_us if keeps_left else 0, -lower_us if keeps_right else 0, 0)
+
+    def open(self, context: ProcessorContext) -> None:
+        self.counters = context.counters
+        for name in COUNTERS:
+            self.counters[name] = 0
+        self.inputs = [SideInput(side, ordinal, context, [MATCHED]) for ordinal, side in enumerate(self.join.sides)]
+        self.result = JoinedRows(self.join)
+        self.bounds = PartitionBounds(context)
+        """Rows before them are late."""
+        self.begin()
+        self.restored: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
+        self.sent = MIN_TIME
+
+    def begin(self) -> None:
+        """Keep no rows."""
+        self.keys = KeySlots(self.join)
+        self.kept = [KeptSide(side.schema) for side in self.join.sides]
+
+    def least_time(self, ordinal: int) -> int:
+        """Rows of a side before it can meet no row any more that is on time."""
+        reach_us = -self.upper_us if ordinal == LEFT else self.lower_us
+        return max(MIN_TIME, min(MAX_TIME, self.bounds.watermark + reach_us))
+
+    def process(self, ordinal: int, batch: Batch) -> Iterator[Output]:
+        side = self.inputs[ordinal]
+        batch, times = side.with_times(batch)
+        if not self.bounds.is_open:
+            bounds = self.bounds.of_rows(batch.to_arrow(), side.side.keys)
+            missed = np.flatnonzero(times < bounds)
+            if len(missed):
+                self.counters["late_rows"] += len(missed)
+                yield from side.late(batch, missed, None)
+                kept = np.flatnonzero(times >= bounds)
+                batch, times = batch.take(kept.astype(np.int32)), times[kept]
+        self.counters["on_time_rows"] += batch.row_count
+        slots = self.keys.of_rows(ordinal, batch)
+        other = self.kept[1 - ordinal]
+        lower_us, upper_us = (self.lower_us, self.upper_us) if ordinal == LEFT else (-self.upper_us, -self.lower_us)
+        matched = other.chains.probe(slots, times, lower_us, upper_us)
+        part = self.result.left_part(batch) if ordinal == LEFT else self.result.right_part(batch)
+        while (pairs := other.chains.next(BATCH_ROWS_MAX)) is not None:
+            probed, found = pairs
+            later = np.maximum(times[probed], other.chains.times_of(found))
+            mine, theirs = part.take(probed), other.rows.take(found)
+            if ordinal == LEFT:
+                left, right = mine, self.result.right_part(theirs)
+            else:
+                left, right = self.result.left_part(theirs), mine
+            yield self.result.pairs(left, right, [self.time_column(later)])
+        self.keep(ordinal, batch, slots, times, matched)
+
+    def keep(
+        self, ordinal: int, batch: Batch, slots: npt.NDArray[np.uint32], times: Times, matched: npt.NDArray[np.uint8]
+    ) -> None:
+        """Keep rows for those that are to come; without the ones that are of no use."""
+        if not self.join.join_type.keeps[ordinal]:
+            useful = (slots != NO_SLOT) & (times >= self.least_time(ordinal))
+            if not useful.all():
+                rows = np.flatnonzero(useful).astype(np.int32)
+                batch, slots, times, matched = batch.take(rows), slots[rows], times[rows], matched[rows]
+        self.kept[ordinal].rows.append(batch)
+        self.kept[ordinal].chains.append(slots, times, self.keys.limit, matched)
+
+    def process_watermark(self, watermark: int) -> Iterable[Output]:
+        self.bounds.advance(watermark)
+        if self.join.join_type.keeps != (False, False):
+            return self.expire(watermark)
+        self.compact()
+        return self.forward(watermark)
+
+    def complete(self) -> Iterable[Output]:
+        self.bounds.advance(MAX_TIME)
+        return self.expire(None)
+
+    def expire(self, watermark: int | None) -> Iterator[Output]:
+        """Rows for which no match can come any more; then the watermark, if there is one."""
+        for ordinal in (LEFT, RIGHT):
+            if not self.join.join_type.keeps[ordinal]:
+                continue
+            kept = self.kept[ordinal]
+            bound = MAX_TIME if watermark is None else self.least_time(ordinal)
+            expired = kept.chains.expire(bound)
+            for start in range(0, len(expired), BATCH_ROWS_MAX):
+                numbers = expired[start : start + BATCH_ROWS_MAX]
+                rows, time = kept.rows.take(numbers), [self.time_column(kept.chains.times_of(numbers))]
+                if ordinal == LEFT:
+                    yield self.result.left_only(self.result.left_part(rows), time)
+                else:
+                    yield self.result.right_only(rows, time)
+        if watermark is not None:
+            self.compact()
+            yield from self.forward(watermark)
+
+    def forward(self, watermark: int) -> tuple[Output, ...]:
+        """The watermark, held back as far as a row may leave that long after its time."""
+        value = watermark - self.held_back_us
+        if value <= max(self.sent, MIN_TIME):
+            return ()
+        self.sent = value
+        return (Watermark(value),)
+
+    def time_column(self, times: Times) -> Batch:
+        """The last column of the result."""
+        column = pa.array(times).cast(pa.timestamp("us"))
+        return Batch.from_arrow(pa.RecordBatch.from_arrays([column], names=[self.join.schema.names[-1]]))
+
+    def compact(self) -> None:
+        """Let go of rows that nothing can meet, when they are more than the others."""
+        dead = sum(kept.chains.count_before(self.least_time(ordinal)) for ordinal, kept in enumerate(self.kept))
+        living = sum(len(kept.rows) for kept in self.kept) - dead
+        if dead <= max(living, COMPACT_ROWS):
+            return
+        useful = [self.useful_rows(ordinal) for ordinal in (LEFT, RIGHT)]
+        self.begin()
+        for ordinal, (batch, matched) in enumerate(useful):
+            self.keep_again(ordinal, batch, matched)
+
+    def useful_rows(self, ordinal: int) -> tuple[Batch, npt.NDArray[np.uint8]]:
+        """Rows of a side that may still meet others, and which have met one."""
+        kept = self.kept[ordinal]
+        rows = kept.chains.keep(self.least_time(ordinal))
+        return kept.rows.take(rows), kept.chains.matched()[rows].view(np.uint8)
+
+    def keep_again(self, ordinal: int, batch: Batch, matched: npt.NDArray[np.uint8]) -> None:
+        """Keep rows that were kept before."""
+        times = self.inputs[ordinal].with_times(batch)[1]
+        self.keep(ordinal, batch, self.keys.of_rows(ordinal, batch), times, matched)
+
+    def save_snapshot(self) -> Iterator[StateBatch]:
+        for ordinal, side in enumerate(self.inputs):
+            batch, matched = self.useful_rows(ordinal)
+            flags = pa.record_batch([pa.array(matched.view(np.bool_))], schema=pa.schema([MATCHED]))
+            yield from side.split(batch.with_columns(Batch.from_arrow(flags)))
+        yield from self.bounds.save()
+
+    def restore_snapshot(self, state: StateBatch) -> None:
+        if state.kind == partition_bounds.KIND:
+            self.bounds.restore(state)
+        else:
+            self.restored[SIDE_KINDS.index(state.kind)].append(state.rows)
+
+    def finish_restore(self) -> None:
+        for ordinal, states in enumerate(self.restored):
+            rows = self.inputs[ordinal].joined(states)
+            if rows is not None:
+                flags = pa.concat_arrays([state.column(MATCHED.name) for state in states])
+                self.keep_again(ordinal, rows, flags.to_numpy(zero_copy_only=False).view(np.uint8))
+        self.restored = ([], [])

@@ -1,0 +1,165 @@
+"""What joins make of their columns, times and graphs, and what they refuse when the pipeline is built."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import jetfast as jf
+from jetfast import col
+from jetfast.errors import JobDefinitionError
+
+LEFT = pa.schema(
+    [("k", pa.int32()), ("at", pa.timestamp("us")), ("v", pa.float64()), ("tag", pa.dictionary(pa.int8(), pa.string()))]
+)
+RIGHT = pa.schema([("k", pa.int64()), ("other", pa.string()), ("at", pa.timestamp("s")), ("w", pa.int64())])
+MINUTE = jf.tumbling("1m")
+
+
+def stages() -> tuple[Any, Any]:
+    pipeline = jf.Pipeline("joins")
+    left = pipeline.read(jf.memory(schema=LEFT), name="left").with_event_time("at")
+    return left, pipeline.read(jf.memory(schema=RIGHT), name="right").with_event_time("at")
+
+
+def columns(stage: Any) -> dict[str, str]:
+    return {field.name: str(field.type) for field in stage.schema}
+
+
+def test_the_result_has_keys_of_the_common_type_then_either_side_then_what_the_join_adds():
+    left, right = stages()
+    joined = left.window_join(right, MINUTE, on="k", name="join")
+    assert columns(joined) == {
+        "k": "int64", "at": "timestamp[us]", "v": "double", "tag": "dictionary<values=string, indices=int8, ordered=0>",
+        "other": "string", "at_right": "timestamp[s]", "w": "int64",
+        "window_start": "timestamp[us]", "window_end": "timestamp[us]",
+    }  # fmt: skip
+    assert joined.event_time == "window_end"
+
+
+def test_keys_of_other_names_and_computed_ones_are_called_as_on_the_left():
+    left, right = stages()
+    joined = left.select("tag", "at").hash_join(
+        right.select("other", "w"), left_on="tag", right_on=(col("other")).alias("x"), suffix="_2"
+    )
+    assert columns(joined) == {"tag": "string", "at": "timestamp[us]", "w": "int64"}
+    assert joined.event_time == "at"
+    computed = left.interval_join(
+        right, lower="-1s", upper="1s", left_on=[(col("k") + 1).alias("next")], right_on=["k"], time="joined_at"
+    )
+    assert list(columns(computed)) == ["next", "k", "at", "v", "tag", "other", "at_right", "w", "joined_at"]
+    assert computed.event_time == "joined_at"
+
+
+def test_a_join_brings_only_the_columns_that_are_wanted_and_late_rows_whole():
+    left, right = stages()
+    joined = left.window_join(right, MINUTE, on="k", name="join")
+    joined.select("k", "w").collect()
+    joined.late_left_rows.collect("late")
+    dag = left.pipeline.plan()
+    feeds = {edge.ordinal: edge.schema.names for edge in dag.inbound("join")}
+    assert feeds == {0: [*LEFT.names, "\x01key0"], 1: ["k", "at", "w"]}
+    assert [edge.routing.keys for edge in dag.inbound("join")] == [("\x01key0",), ("k",)]
+    assert joined.late_left_rows.schema.names == [*LEFT.names, "missed_until"]
+    assert "join.late_left_rows" in left.pipeline.explain()
+
+
+def test_the_table_of_a_hash_join_is_read_first():
+    left, right = stages()
+    left.hash_join(right, on="k", name="join").collect()
+    edges = left.pipeline.plan(member_count=2).inbound("join")
+    assert [(edge.priority, edge.distributed) for edge in edges] == [(1, True), (0, True)]
+
+
+def test_a_table_that_never_ends_and_a_source_that_feeds_both_sides_are_refused():
+    pipeline = jf.Pipeline("joins")
+    endless = pipeline.read(jf.generator({"k": pa.int64()}, rate=10), name="endless")
+    table = pipeline.read(jf.memory(pa.table({"k": [1]})), name="table")
+    table.hash_join(endless, on="k").collect()
+    with pytest.raises(JobDefinitionError, match="its source 'endless' never ends: exchange the two sides"):
+        jf.LocalCluster().submit(pipeline, progress=False)
+    pipeline = jf.Pipeline("joins")
+    both = pipeline.read(jf.memory(schema=RIGHT), name="both")
+    both.hash_join(both.drop("w"), on="k").collect()
+    with pytest.raises(JobDefinitionError, match="source 'both' feeds both"):
+        jf.LocalCluster().submit(pipeline, progress=False)
+
+
+def test_results_of_windows_are_joined_by_the_last_moment_of_their_windows():
+    rows = pa.table({"k": ["a", "b", "a", "b"], "at": pa.array([1, 2, 11, 12], pa.timestamp("s")), "v": [1, 2, 3, 4]})
+    pipeline = jf.Pipeline("joins")
+    stage = pipeline.read(jf.memory(rows), name="rows").with_event_time("at")
+    sums = stage.group_by("k").window(jf.tumbling("10s")).agg(v=jf.sum("v"), name="sums").drop("window_start")
+    best = stage.window(jf.tumbling("10s")).agg(best=jf.max("v"), name="best").drop("window_start")
+    sums.interval_join(best, on="window_end", lower="0s", upper="0s").where(col("v") == col("best")).collect()
+    found = jf.LocalCluster(workers=2).submit(pipeline, progress=False).to_arrow().sort_by("v")
+    assert found.select(["k", "v", "best"]).to_pydict() == {"k": ["b", "b"], "v": [2, 4], "best": [2, 4]}
+    assert [time.second for time in found["event_time"].to_pylist()] == [9, 19]
+
+
+WRONG: dict[str, tuple[Callable[[Any, Any], object], str]] = {
+    "no keys": (lambda a, b: a.hash_join(b), "step 'hash_join': a join needs keys, on= or both left_on= and right_on="),
+    "keys twice": (lambda a, b: a.hash_join(b, on="k", left_on="k"), "a join needs keys, on= or both"),
+    "keys of one side": (
+        lambda a, b: a.hash_join(b, left_on=["k", "tag"], right_on="k"),
+        "there are 2 keys of the left side, 1 of the right",
+    ),
+    "a key that is not there": (
+        lambda a, b: a.hash_join(b, on="v"),
+        "there is no column 'v' (as key of the right side). The columns are: k, other, at, w",
+    ),
+    "keys that nothing holds": (
+        lambda a, b: a.hash_join(b, left_on="v", right_on="other"),
+        "key 'v' is double on the left side, 'other' is string on the right, and nothing holds both; cast one: "
+        "left_on=col('v').cast(...).alias('v')",
+    ),
+    "no stage": (lambda a, b: a.hash_join("b", on="k"), "hash_join needs a stage to join with, got 'b'"),
+    "another pipeline": (lambda a, b: a.hash_join(stages()[1], on="k"), "'right' belongs to another pipeline"),
+    "no such way": (
+        lambda a, b: a.window_join(b, MINUTE, on="k", how="cross"),
+        "how must be one of 'inner', 'left', 'right', 'outer', got 'cross'",
+    ),
+    "an outer join with a table": (
+        lambda a, b: a.hash_join(b, on="k", how="outer"),
+        'a hash join is "inner" or "left", got \'outer\'',
+    ),
+    "no window": (lambda a, b: a.window_join(b, "1m", on="k"), 'window_join needs jf.tumbling("1h") or'),
+    "a session": (lambda a, b: a.window_join(b, jf.session("1m"), on="k"), "got SessionWindow"),
+    "no event time": (
+        lambda a, b: a.window_join(b.drop("at"), MINUTE, on="k"),
+        "both sides of this join need event time, but 'drop(at)' has none",
+    ),
+    "bounds the wrong way round": (
+        lambda a, b: a.interval_join(b, on="k", lower="1s", upper="-1s"),
+        "lower='1s' is greater than upper='-1s'",
+    ),
+    "columns of one name": (
+        lambda a, b: a.with_column("at_right", 1).hash_join(b, on="k"),
+        "both sides of the join have a column 'at'; rename one, or give another suffix=",
+    ),
+    "a column that the join adds": (
+        lambda a, b: a.rename({"v": "event_time"}).interval_join(b, on="k", lower="0s", upper="1s"),
+        "the join adds a column 'event_time', and one side has one of that name",
+    ),
+    "early results": (
+        lambda a, b: (
+            a.window(MINUTE)
+            .early_results(every="1s")
+            .agg(k=jf.count())
+            .window_join(b, MINUTE, on="k")
+        ),
+        "which would count besides the final ones",
+    ),
+    "two joins of one name": (
+        lambda a, b: [a.window_join(b, MINUTE, on="k"), a.window_join(b, MINUTE, on="k")],
+        "two steps would be named 'window_join(left, right on k, tumbling 1m)'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "message"), WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_join_is_an_error_at_build(build: Callable[[Any, Any], object], message: str) -> None:
+    with pytest.raises(JobDefinitionError, match=re.escape(message)):
+        build(*stages())
