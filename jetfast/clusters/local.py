@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from jetfast.clusters.running_job import start_job
+from jetfast.clusters.running_jobs import start_job
 from jetfast.clusters.snapshot_settings import DEFAULT_SNAPSHOT_INTERVAL, SnapshotWishes, check_store
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, Submission, accept_submission, at_least_one
 from jetfast.control.job import Job
@@ -123,7 +123,7 @@ class LocalCluster:
         members = _LocalMembers(runner, submission, self.clock)
         runner.summon = members.summon
         runner.release = members.close
-        return start_job(runner, submission.dag, cluster="local", progress=progress)
+        return start_job(runner, submission.dag, cluster=self.kind, progress=progress)
 
     def __repr__(self) -> str:
         return f"LocalCluster(members={self.members}, workers={self.workers})"

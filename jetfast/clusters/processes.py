@@ -11,7 +11,7 @@ SIGKILL too, its members end at once.
 """
 
 from jetfast.clusters.member_processes import MemberProcesses
-from jetfast.clusters.running_job import start_job
+from jetfast.clusters.running_jobs import start_job
 from jetfast.clusters.snapshot_settings import DEFAULT_SNAPSHOT_INTERVAL, SnapshotWishes, check_shared
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job
@@ -99,7 +99,7 @@ class ProcessCluster:
         members = MemberLinks(MemberProcesses(), runner, start_timeout_s=self._start_timeout_s)
         runner.summon = members.summon
         runner.release = members.close
-        return start_job(runner, submission.dag, cluster="processes", progress=progress)
+        return start_job(runner, submission.dag, cluster=self.kind, progress=progress)
 
     def __repr__(self) -> str:
         return f"ProcessCluster(members={self.members}, workers={self.workers})"

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from jetfast.clusters.running_jobs import refuse_running
 from jetfast.control.job_state import refuse_completed
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
@@ -120,6 +121,7 @@ def choose_snapshots(
         logger.info("job %s: guarantee %s%s", job, guarantee.name, reason)
     else:
         store.check()
+        refuse_running(job, store)
         if wishes.initial_snapshot is not None:
             goes_on = True
             _look_for_exported(job, dag, store, wishes.initial_snapshot)

@@ -9,7 +9,7 @@ Part of one job, and gone with it: the listener, one thread and one Spark job pe
 
 from typing import Any
 
-from jetfast.clusters.running_job import start_job
+from jetfast.clusters.running_jobs import start_job
 from jetfast.clusters.snapshot_settings import SnapshotWishes
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job

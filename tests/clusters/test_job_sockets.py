@@ -30,6 +30,7 @@ from jetfast.control.job_server import JobServer
 from jetfast.control.job_sockets import connect_to_job, is_trusted, job_directories, job_sockets, socket_name
 from jetfast.errors import (
     JobCancelledError,
+    JobDefinitionError,
     JobNotFound,
     JobUnreachable,
     OperationRefused,
@@ -298,3 +299,32 @@ def test_a_request_that_cannot_be_read_says_why() -> None:
     assert decode_request(encode_line(ExportSnapshot("x", cancel=True))) == ExportSnapshot("x", cancel=True)
     with pytest.raises(ProtocolError, match="this is no request to a job"):
         decode_request(b'{"do": "status", "code": "import os"}')
+
+
+def test_a_name_that_runs_already_with_the_same_store_is_refused(tmp_path: Path) -> None:
+    memory = jf.snapshots.memory()
+    with endless(snapshot_store=memory):
+        with pytest.raises(JobDefinitionError, match="a job named 'endless' runs already in this process, with its"):
+            endless(snapshot_store=memory)
+        with endless(snapshot_store=jf.snapshots.memory()), endless(guarantee=jf.Guarantee.NONE):
+            pass
+    with endless(snapshot_store=memory):
+        pass
+    with endless(snapshot_store=jf.snapshots.directory(tmp_path)) as first:
+        with pytest.raises(JobDefinitionError, match=f"runs already in process {os.getpid()}, with its .* {tmp_path}"):
+            endless(snapshot_store=jf.snapshots.directory(tmp_path))
+        until(lambda: first.status is jf.JobStatus.RUNNING)
+        with endless("another", snapshot_store=jf.snapshots.directory(tmp_path)):
+            pass
+
+
+def test_a_job_whose_process_does_not_answer_may_be_taken_over(
+    tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jetfast.clusters.running_jobs.ANSWER_TIMEOUT_S", 0.01)
+    runtime.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(runtime / socket_name("endless", "0" * 32)))
+        listening.listen()
+        with endless(snapshot_store=jf.snapshots.directory(tmp_path)) as job:
+            until(lambda: job.status is jf.JobStatus.RUNNING)
