@@ -1,5 +1,6 @@
 """Where a member or the coordinator listens, and how others reach it: Unix socket on one host, TCP between hosts."""
 
+import contextlib
 import logging
 import os
 import shutil
@@ -13,6 +14,7 @@ from jetfast.control.wire import (
     HANDSHAKE_TIMEOUT_S,
     HandshakeError,
     Hello,
+    Proven,
     Token,
     close_socket,
     handshake_as_dialer,
@@ -25,7 +27,7 @@ _log = logging.getLogger("jetfast.endpoint")
 
 _UNIX_PATH_BYTES_MAX = 100  # sun_path holds 108 on Linux, 104 on macOS
 _STRANGERS_MAX = 64
-"""Handshakes that may be under way at once; further dialers wait in the system's queue."""
+"""Handshakes that may be under way at once. For one more the oldest is dropped: who holds the token needs no time."""
 
 
 class Address(NamedTuple):
@@ -66,7 +68,7 @@ def this_host_id() -> str:
 class Listener:
     """Accepts connections, has each prove the token, and hands it over; strangers are refused, logged, and harm nobody.
 
-    `on_connection(socket, hello)` is called on the handshake's own thread, and owns the socket from then on.
+    `on_connection(proven, hello)` is called on the handshake's own thread, and owns the socket from then on.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Listener:
         token: Token,
         name: str,
         accepts: Callable[[Hello], str | None],
-        on_connection: Callable[[socket.socket, Hello], None],
+        on_connection: Callable[[Proven, Hello], None],
         host: str = "127.0.0.1",
         bind: str | None = None,
         port_range: tuple[int, int] | None = None,
@@ -118,7 +120,7 @@ class Listener:
         for listening in self._sockets:
             close_socket(listening)
         for stranger in under_way:
-            close_socket(stranger)
+            _wake(stranger)
         for thread in [*self._threads, *under_way.values()]:
             if thread is not threading.current_thread():
                 thread.join()
@@ -143,16 +145,17 @@ class Listener:
 
     def _accept(self, listening: socket.socket) -> None:
         while True:
-            self._slots.acquire()
             try:
                 stranger, _ = listening.accept()
             except OSError as error:
-                self._slots.release()
                 if self._closed.is_set():
                     return
                 _log.warning("cannot accept a connection: %s", error)
                 self._closed.wait(0.1)  # out of file descriptors, say: do not spin
                 continue
+            if not self._slots.acquire(blocking=False):
+                self._drop_oldest()
+                self._slots.acquire()
             thread = threading.Thread(
                 target=self._meet, args=(stranger,), name=f"jetfast-handshake-{self._name}", daemon=True
             )
@@ -163,36 +166,40 @@ class Listener:
                 self._under_way[stranger] = thread
                 thread.start()
 
+    def _drop_oldest(self) -> None:
+        with self._lock:
+            if self._under_way:
+                _wake(next(iter(self._under_way)))
+
     def _meet(self, stranger: socket.socket) -> None:
         try:
-            hello = handshake_as_listener(stranger, self._token, self._accepts, self._handshake_timeout_s)
+            met = handshake_as_listener(stranger, self._token, self._accepts, self._handshake_timeout_s)
         except HandshakeError as error:
             if not self._closed.is_set():
                 _log.warning("refused a connection from %s: %s", _name_of(stranger), error)
             close_socket(stranger)
-            hello = None
+            met = None
         finally:
             with self._lock:
                 self._under_way.pop(stranger, None)
                 closed = self._closed.is_set()
             self._slots.release()
-        if hello is None:
+        if met is None:
             return
         if closed:
             close_socket(stranger)
             return
-        self._on_connection(stranger, hello)
+        self._on_connection(*met)
 
 
-def dial(address: Address, token: Token, hello: Hello, timeout_s: float = HANDSHAKE_TIMEOUT_S) -> socket.socket:
-    """Return a proven socket to `address`. Raises TransportError (HandshakeError if reached, but not proven)."""
+def dial(address: Address, token: Token, hello: Hello, timeout_s: float = HANDSHAKE_TIMEOUT_S) -> Proven:
+    """Return a proven connection to `address`. Raises TransportError (HandshakeError if reached, but not proven)."""
     connected = _reach(address, timeout_s)
     try:
-        handshake_as_dialer(connected, token, hello, timeout_s)
+        return handshake_as_dialer(connected, token, hello, timeout_s)
     except BaseException:
         close_socket(connected)
         raise
-    return connected
 
 
 def _reach(address: Address, timeout_s: float) -> socket.socket:
@@ -227,6 +234,12 @@ def _listen_tcp(host: str, port_range: tuple[int, int] | None) -> socket.socket:
         f"cannot listen on {wanted} of host {host!r}: {problem}; set host= to a name or address of this machine "
         f"that the others can reach, and port_range= to ports that are free"
     ) from problem
+
+
+def _wake(stranger: socket.socket) -> None:
+    """Let the handshake of a socket fail. It is not closed from here: Python would wait on no descriptor, in vain."""
+    with contextlib.suppress(OSError):  # gone already
+        stranger.shutdown(socket.SHUT_RDWR)
 
 
 def _name_of(connected: socket.socket) -> str:

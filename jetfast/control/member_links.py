@@ -9,7 +9,6 @@ Threads: one per carried member (it waits for its end), one per connection (it r
 
 import contextlib
 import logging
-import socket
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -20,7 +19,7 @@ from jetfast.control.job_status import JobStatus
 from jetfast.control.messages import NO_EXECUTION, Cancel, CoordinatorMessage, Registered, Release, Shutdown
 from jetfast.control.remote_member import WELCOME, MemberTask
 from jetfast.control.runner import Runner
-from jetfast.control.wire import COORDINATOR, Connection, Hello, Purpose, Token, make_token
+from jetfast.control.wire import COORDINATOR, Connection, Hello, Proven, Purpose, Token, make_token
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import MemberLostError, ProtocolError, TransportError
 
@@ -85,7 +84,7 @@ class MemberLinks:
         self._token: Token = make_token()
         self._members = [_RemoteMember(self, index) for index in range(runner.plan.member_count)]
         self._listener = Listener(
-            self._token, "coordinator", _accepts, self._came, host=host, bind=bind, port_range=port_range
+            self._token, "coordinator", self._accepts, self._came, host=host, bind=bind, port_range=port_range
         )
 
     def start(self) -> None:
@@ -107,11 +106,17 @@ class MemberLinks:
     def task(self, member: int, incarnation: int) -> MemberTask:
         return MemberTask(member, self._listener.address, self._token, self._port_range, incarnation)
 
-    def _came(self, connected: socket.socket, hello: Hello) -> None:
+    def _accepts(self, hello: Hello) -> str | None:
+        if hello.purpose is not Purpose.CONTROL or hello.listener != COORDINATOR:
+            return "this is the coordinator"
+        if not 0 <= hello.dialer < len(self._members):
+            return f"the job has {len(self._members)} members"
+        return None
+
+    def _came(self, proven: Proven, hello: Hello) -> None:
         """A proven connection of a member. This is its thread from now on."""
-        connection = Connection(connected)
-        if 0 <= hello.dialer < len(self._members):
-            self._members[hello.dialer].serve(connection)
+        connection = Connection(proven)
+        self._members[hello.dialer].serve(connection)
         connection.close()
 
 
@@ -227,7 +232,7 @@ class _RemoteMember:
         """Read what the member says until its connection ends."""
         runner = self._members.runner
         incarnation: _Incarnation | None = None
-        why = ""
+        problem = why = ""
         try:
             first = connection.receive()
             if first is None:
@@ -246,11 +251,13 @@ class _RemoteMember:
             runner.register(self.index, self, message)
             while (data := connection.receive()) is not None:
                 runner.receive(self.index, messages.decode_from_member(data))
-        except TransportError:
-            pass  # says less than the end of the process that it comes from
+        except TransportError as error:  # says less than the end of the process that it comes from
+            problem = str(error)
         except ProtocolError as error:
-            why = str(error)
+            problem = why = str(error)
         finally:
+            if incarnation is None and problem:
+                logger.warning("refused a connection as member %d: %s", self.index, problem)
             if incarnation is not None:
                 if not self._released:
                     self._lose(incarnation, why)
@@ -350,9 +357,3 @@ def _timer(seconds: float, act: Callable[..., None], name: str, *arguments: obje
 def _stop(timer: threading.Timer | None) -> None:
     if timer is not None:
         timer.cancel()
-
-
-def _accepts(hello: Hello) -> str | None:
-    if hello.purpose is not Purpose.CONTROL or hello.listener != COORDINATOR:
-        return "this is the coordinator"
-    return None

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from jetfast.control.endpoint import Address, Listener, dial
-from jetfast.control.wire import HANDSHAKE_TIMEOUT_S, Hello, Purpose, Token, close_socket
+from jetfast.control.wire import HANDSHAKE_TIMEOUT_S, Hello, Proven, Purpose, Token, close_socket
 from jetfast.errors import JetfastError, JobCancelledError, ResourcesError, TransportError
 
 CONNECT_TIMEOUT_S = 30.0
@@ -40,6 +40,8 @@ class PeerDoor:
         self._unreachable = unreachable
         self._changed = threading.Condition()
         self._waiting: dict[tuple[int, int], socket.socket] = {}  # (execution id, peer) -> proven socket
+        self._given_out: set[int] = set()
+        """Peers whose sockets the present execution has."""
         self._execution_id = 0
         self._cancelled_execution_id = -1
         self._closed = False
@@ -66,6 +68,7 @@ class PeerDoor:
         """
         with self._changed:
             self._execution_id = execution_id
+            self._given_out.clear()
             for key in [key for key in self._waiting if key[0] < execution_id]:
                 close_socket(self._waiting.pop(key))
         connected: dict[int, socket.socket] = {}
@@ -101,7 +104,7 @@ class PeerDoor:
     def _dial(self, execution_id: int, peer: int, address: Address) -> socket.socket:
         hello = Hello(Purpose.DATA, execution_id, self.member, peer)
         try:
-            return dial(address, self._token, hello, HANDSHAKE_TIMEOUT_S)
+            return dial(address, self._token, hello, HANDSHAKE_TIMEOUT_S).socket
         except TransportError as error:
             here = self._listener.address.host
             raise self._unreachable(
@@ -122,6 +125,7 @@ class PeerDoor:
                         f"{self._listener.address} in time{self._advice}"
                     )
                 self._changed.wait(left)
+            self._given_out.add(peer)
         return came
 
     def _accepts(self, hello: Hello) -> str | None:
@@ -132,14 +136,21 @@ class PeerDoor:
         with self._changed:
             if hello.execution_id < self._execution_id:
                 return f"execution {hello.execution_id} is over, {self._execution_id} runs"
-            if (hello.execution_id, hello.dialer) in self._waiting:
+            given_out = hello.execution_id == self._execution_id and hello.dialer in self._given_out
+            if given_out or any(execution_id >= hello.execution_id for execution_id in self._waits_for(hello.dialer)):
                 return "it is connected already"
         return None
 
-    def _came(self, connected: socket.socket, hello: Hello) -> None:
+    def _came(self, proven: Proven, hello: Hello) -> None:
         with self._changed:
             if self._closed:
-                close_socket(connected)
+                close_socket(proven.socket)
                 return
-            self._waiting[hello.execution_id, hello.dialer] = connected
+            for execution_id in self._waits_for(hello.dialer):  # in executions that have been given up
+                close_socket(self._waiting.pop((execution_id, hello.dialer)))
+            self._waiting[hello.execution_id, hello.dialer] = proven.socket
             self._changed.notify_all()
+
+    def _waits_for(self, peer: int) -> list[int]:
+        """The executions for which a peer has come, and has not been asked for."""
+        return [execution_id for execution_id, waiting in self._waiting if waiting == peer]

@@ -79,13 +79,13 @@ def run_member(task: MemberTask, surroundings: Surroundings) -> None:
     where = f"member {task.member} on {socket.gethostname()}"
     hello = Hello(Purpose.CONTROL, NO_EXECUTION, task.member, COORDINATOR, task.incarnation)
     try:
-        connected = dial(task.coordinator, task.token, hello)
+        proven = dial(task.coordinator, task.token, hello)
     except TransportError as error:
         advice = f"; {surroundings.advice}" if surroundings.advice else ""
         raise ResourcesError(f"{where} cannot reach the coordinator: {error}{advice}") from error
     # The address by which the coordinator is reached is the one on which this host is on the same network.
-    host = connected.getsockname()[0]
-    connection = Connection(connected)
+    host = proven.socket.getsockname()[0]
+    connection = Connection(proven)
     with (
         contextlib.closing(connection),
         contextlib.closing(

@@ -286,7 +286,10 @@ class Runner:
         self._queue.put(_Registration(member, MemberView(link, registered)))
 
     def receive(self, member: int, message: MemberMessage) -> None:
-        """Take a message of a registered member. Those of other executions are dropped."""
+        """Take a message of a registered member. Those of other executions are dropped.
+
+        ProtocolError: it cannot be what a member says.
+        """
         if not isinstance(message, messages.Delivered | messages.Metrics):
             self._queue.put(_Told(message.execution_id, _event_of(member, message)))
         elif message.execution_id != self.coordinator.execution_id:
@@ -295,8 +298,11 @@ class Runner:
             if (view := self.members.get(member)) is not None:
                 view.metrics = message.values
         else:
-            with pa.ipc.open_stream(message.rows) as reader:
-                batches = list(reader)
+            try:
+                with pa.ipc.open_stream(message.rows) as reader:
+                    batches = list(reader)
+            except (pa.ArrowException, OSError) as error:
+                raise ProtocolError(f"member {member} delivered {len(message.rows)} bytes that are no rows") from error
             with self._delivered_lock:
                 if message.publication:
                     if message.publication in self._publications:

@@ -116,6 +116,29 @@ def test_a_peer_that_knocks_before_the_execution_is_known_waits_at_the_door() ->
     second.close()
 
 
+def test_a_peer_that_is_connected_is_refused_when_it_comes_again_and_one_of_a_given_up_execution_is_dropped() -> None:
+    first, second = doors(2)
+    addresses = [first.address, second.address]
+    (there,) = second.connect(5, addresses).values()
+    (here,) = first.connect(5, addresses).values()
+    knocks = Hello(Purpose.DATA, execution_id=5, dialer=1, listener=0)
+    with pytest.raises(HandshakeError):
+        dial(Address.decode(first.address), TOKEN, knocks)
+    given_up, later = (
+        dial(Address.decode(first.address), TOKEN, knocks._replace(execution_id=number)).socket for number in (6, 7)
+    )
+    with pytest.raises(HandshakeError):
+        dial(Address.decode(first.address), TOKEN, knocks._replace(execution_id=6))
+    assert given_up.recv(1) == b""
+    (here_too,) = first.connect(7, addresses).values()
+    later.sendall(b"x")
+    assert here_too.recv(1) == b"x"
+    for end in (there, here, given_up, later, here_too):
+        end.close()
+    first.close()
+    second.close()
+
+
 def test_a_peer_with_another_token_is_refused() -> None:
     (first,) = doors(1)
     stranger = PeerDoor(make_token(), 1)

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,9 @@ from jetfast.control.wire import (
     Connection,
     HandshakeError,
     Hello,
+    Proven,
     Purpose,
+    SessionKey,
     Token,
     handshake_as_dialer,
     handshake_as_listener,
@@ -25,6 +28,7 @@ from jetfast.control.wire import (
 from jetfast.errors import JobDefinitionError, ProtocolError, TransportError
 
 TOKEN = Token(b"t" * 32)
+KEY = SessionKey(b"k" * 32)
 HELLO = Hello(Purpose.CONTROL, execution_id=7, dialer=1, listener=COORDINATOR, incarnation=2)
 
 
@@ -81,15 +85,21 @@ def shake(
     return dialed, listened, ends[0].sent + ends[1].sent
 
 
-def test_both_sides_with_the_token_learn_who_dialed() -> None:
+def test_both_sides_with_the_token_learn_who_dialed_and_have_one_key_that_is_never_sent() -> None:
     dialed, listened, sent = shake()
-    assert dialed.exception() is None
-    assert listened.result() == HELLO
+    here: Any = dialed.result()
+    there, hello = listened.result()  # type: ignore[misc]
+    assert hello == HELLO
+    assert (here.dialed, there.dialed) == (True, False)
+    assert bytes(here.key) == bytes(there.key)
+    assert bytes(here.key) != bytes(shake()[0].result().key), "each connection has its own"  # type: ignore[attr-defined]
     assert TOKEN not in sent
+    assert here.key not in sent
 
 
-def test_the_text_of_a_token_hides_it() -> None:
+def test_the_text_of_a_token_or_key_hides_it() -> None:
     assert "t" * 8 not in f"{TOKEN} {TOKEN!r} {[TOKEN]}"
+    assert "k" * 8 not in f"{KEY} {KEY!r} {[KEY]}"
 
 
 def test_two_handshakes_never_prove_with_the_same_bytes() -> None:
@@ -107,7 +117,7 @@ def test_a_listener_that_cannot_prove_the_token_is_refused() -> None:
 
     def pretend() -> None:
         there.recv(1000)
-        there.sendall(b"jetfast\x01" + b"n" * 32)
+        there.sendall(b"jetfast\x02" + b"n" * 32)
         there.recv(1000)
         there.sendall(b"p" * 32)
 
@@ -122,7 +132,7 @@ def test_a_listener_that_echoes_the_dialers_own_proof_is_refused() -> None:
 
     def reflect() -> None:
         there.recv(1000)
-        there.sendall(b"jetfast\x01" + b"n" * 32)
+        there.sendall(b"jetfast\x02" + b"n" * 32)
         there.sendall(there.recv(1000))
 
     with here, there:
@@ -183,8 +193,8 @@ def test_garbage_is_refused_whatever_it_is(garbage: bytes) -> None:
 def test_a_peer_of_another_protocol_version_is_told_apart_from_a_stranger() -> None:
     here, there = socket.socketpair()
     with here, there:
-        here.sendall(b"jetfast\x02")
-        with pytest.raises(HandshakeError, match="version 2 of the protocol, this one 1"):
+        here.sendall(b"jetfast\x01")
+        with pytest.raises(HandshakeError, match="version 1 of the protocol, this one 2"):
             handshake_as_listener(there, TOKEN, only_us)
 
 
@@ -194,7 +204,7 @@ def test_a_silent_peer_and_one_that_dribbles_meet_one_deadline() -> None:
     with here, there:
         with pytest.raises(HandshakeError):
             handshake_as_listener(there, TOKEN, only_us, timeout_s=0.01)
-        here.sendall(b"jetfast\x01" + b"x" * 10)
+        here.sendall(b"jetfast\x02" + b"x" * 10)
         with pytest.raises(HandshakeError, match="too long"):  # each look at the clock takes a second
             handshake_as_listener(there, TOKEN, only_us, timeout_s=2, clock=lambda: float(next(ticks)))
 
@@ -214,10 +224,45 @@ def test_a_socket_that_is_closed_here_in_the_handshake_is_a_refusal() -> None:
     assert isinstance(listened.exception(), HandshakeError)
 
 
+def ends_of_connection(**options: Any) -> tuple[Connection, Connection]:
+    here, there = socket.socketpair()
+    return Connection(Proven(here, KEY, dialed=True), **options), Connection(
+        Proven(there, KEY, dialed=False), **options
+    )
+
+
+def sent_by(messages: list[bytes], dialer: bool = True) -> list[bytes]:
+    """What one end sends, message by message, as bytes."""
+    taken = []
+    here, there = socket.socketpair()
+    with there:
+        connection = Connection(Proven(here, KEY, dialed=dialer))
+        for message in messages:
+            connection.send(message)
+            taken.append(there.recv(100_000))
+        connection.close()
+    return taken
+
+
+def read_by_listener(sent: bytes) -> list[bytes]:
+    """What a listener makes of bytes that a dialer is said to have sent, all of them."""
+    here, there = socket.socketpair()
+    connection = Connection(Proven(there, KEY, dialed=False))
+    received = []
+    try:
+        with here:
+            here.sendall(sent)
+        while (message := connection.receive()) is not None:
+            received.append(bytes(message))
+    finally:
+        connection.close()
+    return received
+
+
 @given(st.lists(st.binary(max_size=9000), max_size=8))
 @settings(max_examples=25, deadline=None)
 def test_messages_arrive_whole_and_in_order(messages: list[bytes]) -> None:
-    here, there = map(Connection, socket.socketpair())
+    here, there = ends_of_connection()
 
     def send() -> None:
         for message in messages:
@@ -236,37 +281,64 @@ def test_messages_arrive_whole_and_in_order(messages: list[bytes]) -> None:
 
 
 def test_a_message_over_the_limit_is_refused_at_both_ends() -> None:
-    here, there = socket.socketpair()
-    small = Connection(there, message_bytes_max=10)
-    with here:
-        with pytest.raises(ProtocolError, match="11 bytes"):
-            small.send(b"x" * 11)
-        here.sendall(b"\x0b\x00\x00\x00")
-        with pytest.raises(ProtocolError, match="11 bytes"):
-            small.receive()
-    small.close()
-
-
-@pytest.mark.parametrize("cut", [b"\x05\x00", b"\x05\x00\x00\x00", b"\x05\x00\x00\x00abc"])
-def test_a_connection_that_ends_within_a_message_is_lost(cut: bytes) -> None:
-    here, there = socket.socketpair()
-    connection = Connection(there)
-    here.sendall(cut)
+    here, there = ends_of_connection(message_bytes_max=10)
+    with pytest.raises(ProtocolError, match="11 bytes"):
+        there.send(b"x" * 11)
+    here._message_bytes_max = 11
+    here.send(b"x" * 11)
+    with pytest.raises(ProtocolError, match="11 bytes"):
+        there.receive()
     here.close()
+    there.close()
+
+
+WHOLE = sent_by([b"hello", b"", b"again"])
+"""Three messages."""
+
+
+def test_what_is_sent_is_read() -> None:
+    assert read_by_listener(b"".join(WHOLE)) == [b"hello", b"", b"again"]
+
+
+@pytest.mark.parametrize("length", range(1, len(WHOLE[0])))
+def test_a_connection_that_ends_within_a_message_is_lost(length: int) -> None:
     with pytest.raises(TransportError, match="ended"):
-        connection.receive()
-    connection.close()
+        read_by_listener(WHOLE[0][:length])
+
+
+@given(st.integers(0, 8 * len(WHOLE[0]) - 1))
+def test_a_message_with_one_bit_altered_is_refused(bit: int) -> None:
+    altered = bytearray(WHOLE[0])
+    altered[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(ProtocolError, match="altered, or out of turn"):
+        read_by_listener(bytes(altered))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        WHOLE[0] + WHOLE[0],
+        WHOLE[1],
+        WHOLE[0] + WHOLE[2],
+        WHOLE[0] + b"garbage that is as long as a head",
+        sent_by([b"hello"], dialer=False)[0],
+    ],
+    ids=["said again", "the first left out", "one left out", "garbage", "sent back"],
+)
+def test_a_message_out_of_turn_is_refused(sent: bytes) -> None:
+    with pytest.raises(ProtocolError, match="altered, or out of turn"):
+        read_by_listener(sent)
 
 
 def test_close_wakes_a_waiting_receive() -> None:
-    here, there = socket.socketpair()
-    connection = Connection(there)
-    with here, ThreadPoolExecutor(1) as pool:
+    here, connection = ends_of_connection()
+    with ThreadPoolExecutor(1) as pool:
         received = pool.submit(connection.receive)
         connection.close()
         assert received.result() is None
         with pytest.raises(TransportError):
             connection.send(b"late")
+    here.close()
 
 
 class Met:
@@ -277,8 +349,8 @@ class Met:
         self.sockets: list[socket.socket] = []
         self.arrived = threading.Semaphore(0)
 
-    def __call__(self, connected: socket.socket, hello: Hello) -> None:
-        self.sockets.append(connected)
+    def __call__(self, proven: Proven, hello: Hello) -> None:
+        self.sockets.append(proven.socket)
         self.hellos.append(hello)
         self.arrived.release()
 
@@ -291,7 +363,7 @@ class Met:
 def test_members_reach_a_listener_over_unix_sockets_and_tcp(unix: bool) -> None:
     met = Met()
     listener = Listener(TOKEN, "coordinator", only_us, met, unix=unix)
-    connected = dial(listener.address, TOKEN, HELLO)
+    connected = dial(listener.address, TOKEN, HELLO).socket
     met.arrived.acquire()
     assert met.hellos == [HELLO]
     assert connected.family == (socket.AF_UNIX if unix else socket.AF_INET)
@@ -306,7 +378,7 @@ def test_a_stranger_is_refused_and_logged_and_keeps_nobody_waiting(caplog: pytes
     silent = socket.create_connection((listener.address.host, listener.address.port))
     with caplog.at_level(logging.WARNING), pytest.raises(HandshakeError):
         dial(listener.address, make_token(), HELLO)
-    connected = dial(listener.address, TOKEN, HELLO)
+    connected = dial(listener.address, TOKEN, HELLO).socket
     met.arrived.acquire()
     assert met.hellos == [HELLO]
     connected.close()
@@ -316,6 +388,21 @@ def test_a_stranger_is_refused_and_logged_and_keeps_nobody_waiting(caplog: pytes
     silent.close()
     assert "refused a connection from 127.0.0.1" in caplog.text
     assert "tttt" not in caplog.text
+
+
+def test_many_silent_strangers_do_not_keep_out_who_belongs_to_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetfast.control.endpoint._STRANGERS_MAX", 3)
+    met = Met()
+    listener = Listener(TOKEN, "coordinator", only_us, met, handshake_timeout_s=1000)
+    strangers = [socket.create_connection((listener.address.host, listener.address.port)) for _ in range(9)]
+    connected = dial(listener.address, TOKEN, HELLO).socket
+    met.arrived.acquire()
+    assert met.hellos == [HELLO]
+    assert [stranger.recv(1) for stranger in strangers[:6]] == [b""] * 6, "the first to come are the first to go"
+    for opened in (*strangers, connected):
+        opened.close()
+    met.close()
+    listener.close()
 
 
 def test_a_closed_listener_leaves_no_thread_behind() -> None:
@@ -332,7 +419,7 @@ def test_a_stale_unix_path_falls_back_to_tcp() -> None:
     met = Met()
     listener = Listener(TOKEN, "coordinator", only_us, met)
     stale = listener.address._replace(unix_path="/dev/null")
-    connected = dial(Address(*stale), TOKEN, HELLO)
+    connected = dial(Address(*stale), TOKEN, HELLO).socket
     assert connected.family == socket.AF_INET
     met.arrived.acquire()
     connected.close()

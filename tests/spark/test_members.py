@@ -26,7 +26,7 @@ from jetfast.control.messages import NO_EXECUTION, Registered, Versions
 from jetfast.control.remote_member import MemberTask
 from jetfast.control.runner import JobSettings, Runner
 from jetfast.control.versions import running_versions
-from jetfast.control.wire import COORDINATOR, Connection, Hello, Purpose, make_token
+from jetfast.control.wire import COORDINATOR, Connection, Hello, Proven, Purpose, make_token
 from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.routing import BROADCAST, Routing, partitioned
@@ -328,8 +328,8 @@ class BareCoordinator:
         self.listener = Listener(self.token, "coordinator", lambda hello: None, self.welcome)
         self.task = MemberTask(0, self.listener.address, self.token)
 
-    def welcome(self, connected: Any, hello: Hello) -> None:
-        connection = Connection(connected)
+    def welcome(self, proven: Proven, hello: Hello) -> None:
+        connection = Connection(proven)
         connection.receive()
         connection.send(b"welcome")
         self.connection = connection
