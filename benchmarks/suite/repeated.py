@@ -76,7 +76,7 @@ class RepeatedEventsReader:
             return None
         count = -(-rows_max // BATCH_ROWS)
         given, self.ready = self.ready[:count], self.ready[count:]
-        return ReadyRows([rows.batch for rows in given], given[-1].position)
+        return ReadyRows([rows.batch for rows in given], given[-1].position, len(given) * BATCH_ROWS)
 
     def make(self) -> bool:
         """Make the next batches; False: there are no more."""

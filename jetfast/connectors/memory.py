@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pyarrow as pa
 
-from jetfast.core.batch import Batch, batches_with_origin
+from jetfast.core.batch import Batch, batches_with_origin, count_run
 from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import LARGE_BATCH_ROWS, Position, ReadyRows, Rows
@@ -32,8 +32,8 @@ class ScriptItem(Enum):
 CRASH = ScriptItem.CRASH
 EMPTY = ScriptItem.EMPTY
 
-BATCHES_AT_ONCE = 16
-"""Record batches that are taken in together; a reader that has its rows to itself is in the way of no other."""
+BATCHES_AT_ONCE = 128
+"""Record batches that are taken in together: about 0.3 ms."""
 
 SILENCE_STEP_US = 500_000
 """A silence moves a virtual clock by so much each time a reader is asked: often enough for idle timeouts of seconds."""
@@ -238,24 +238,22 @@ class MemoryReader:
         return None if self.source.ends else Rows(self.empty, self._position())
 
     def read_ready(self, rows_max: int) -> ReadyRows | None:
-        ready: list[Batch] = []
         if self.row != 0:
             return None
-        batches, row_limit = self.batches, self.source.batch_rows
-        while rows_max > 0 and self.item < len(batches):
-            batch = batches[self.item]
-            if batch is None:
-                batch = self._take_in()
-                if batch is None:
-                    break
-            row_count = batch.row_count
-            if not LARGE_BATCH_ROWS <= row_count <= row_limit:
+        batches = self.batches
+        ready: list[Batch] = []
+        row_count = 0
+        while row_count < rows_max and self.item < len(batches):
+            if batches[self.item] is None and self._take_in() is None:
                 break
-            rows_max -= row_count
-            self.item += 1
-            self.partition_row += row_count
-            ready.append(batch)
-        return ReadyRows(ready, self._position()) if ready else None
+            count, rows = count_run(batches, self.item, LARGE_BATCH_ROWS, self.source.batch_rows, rows_max - row_count)
+            if count == 0:
+                break
+            ready += cast("list[Batch]", batches[self.item : self.item + count])
+            self.item += count
+            self.partition_row += rows
+            row_count += rows
+        return ReadyRows(ready, self._position(), row_count) if ready else None
 
     def _take_in(self) -> Batch | None:
         """Make the batch of this item, if it has rows, and those of the next ones, if they do; return the first."""

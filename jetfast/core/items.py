@@ -11,6 +11,7 @@ A batch is `jetfast.core.batch.Batch`. Control items:
 A processor yields batches (to port 0), `Emit(port, batch)` (to another port) and, if it makes event time, watermarks.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,3 +50,14 @@ DONE = Signal.DONE
 ControlItem = Watermark | Barrier | Signal
 Item = Batch | ControlItem
 Output = Batch | Emit | Watermark | Signal
+SourceOutput = Output | list[Batch]
+"""What a source gives: besides, a list of batches of one row or more that follow each other. They are sent together."""
+
+
+def one_by_one(output: Iterable[SourceOutput]) -> Iterator[Output]:
+    """Give each of the batches that a source put into lists by itself, and the rest as it is."""
+    for item in output:
+        if isinstance(item, list):
+            yield from item
+        else:
+            yield item

@@ -56,13 +56,14 @@ class Rows(NamedTuple):
 
 
 class ReadyRows(NamedTuple):
-    """Batches that follow each other in a partition, and where the reader stands after them.
+    """Batches that follow each other in a partition, where the reader stands after them, and their rows in all.
 
     Each knows where it comes from (`Batch.with_origin`).
     """
 
     batches: list[Batch]
     position: Position
+    row_count: int
 
 
 class PartitionReader(Protocol):

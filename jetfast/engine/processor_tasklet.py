@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, count_rows
 from jetfast.core.items import ACTIVE, DONE, IDLE, ControlItem, Emit, Watermark
 from jetfast.core.processor import Processor, ProcessorContext, SourceProcessor
 from jetfast.engine.inbound_edge import EdgeDone, Inbound
@@ -216,14 +216,14 @@ class ProcessorTasklet:
                         return False
             elif type(item) is list:
                 taken = outbox.send_run(item)
-                self.batches_out += taken
-                for batch in item[:taken]:
-                    rows = batch.row_count
-                    self.rows_out += rows
-                    rows_left -= rows
-                self.emitted = True
                 if taken < len(item):
                     self.output = chain((item[taken:],), output)
+                    del item[taken:]
+                rows = count_rows(item)
+                self.batches_out += taken
+                self.rows_out += rows
+                rows_left -= rows
+                self.emitted = True
                 if outbox.blocked or rows_left <= 0:
                     return False
             elif not self.send_other(item):
@@ -287,7 +287,7 @@ class ProcessorTasklet:
         if not output:
             return False
         if type(output) is list or type(output) is tuple:
-            self.output = iter(in_runs(output))
+            self.output = iter(output)
             self.busy = True
             return True
         # A generator tells only when it is pulled whether it has anything: an empty one must not keep the worker awake.
@@ -317,8 +317,7 @@ class ProcessorTasklet:
             output = processor.process(inbound.ordinal, event)
         else:
             self.batches_in += len(more)
-            for batch in more:
-                self.rows_in += batch.row_count
+            self.rows_in += count_rows(more)
             output = processor.process_batches(inbound.ordinal, [event, *more])
         if type(output) is tuple:  # the common case: one batch in, one or none out
             if not output:
@@ -420,18 +419,3 @@ class ProcessorTasklet:
         """How far event time has come here; None before the first watermark."""
         watermark = self.watermark_out if self.inbound is None else self.inbound.watermark
         return None if watermark == MIN_TIME else watermark
-
-
-def in_runs(output: Iterable[Any]) -> list[Any]:
-    """Put batches that follow each other into lists, which are sent together; batches without rows are left out."""
-    items: list[Any] = []
-    run: list[Batch] = []
-    for item in output:
-        if type(item) is not Batch:
-            run = []
-            items.append(item)
-        elif item.row_count:
-            if not run:
-                items.append(run)
-            run.append(item)
-    return items

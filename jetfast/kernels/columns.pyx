@@ -748,14 +748,15 @@ def batches_with_origin(list record_batches not None, partition, int64_t first_r
     record_batches : list of pyarrow.RecordBatch of one schema, each of one row or more
     partition, first_row : as for `Batch.with_origin`; of the first batch
 
-    Returns a list with what `Batch.from_arrow(record_batch).with_origin(...)` gives of each. The GIL is kept: a record batch takes
-    less time than its hand-over. Raises ValueError as that does, and if the schemas differ.
+    Returns a list with what `Batch.from_arrow(record_batch).with_origin(...)` gives of each, found in one call without the GIL.
+    Raises ValueError as that does, and if the schemas differ.
     """
     cdef list batches = []
     cdef vector[ColumnType] types
     cdef vector[Rows] pieces
     cdef ArrowArray array
     cdef size_t index
+    cdef size_t batch_count = len(record_batches)
     cdef int64_t row = first_row
     cdef int code = 0
     if not record_batches:
@@ -775,13 +776,15 @@ def batches_with_origin(list record_batches not None, partition, int64_t first_r
             )
     cdef _Stream stream = _Stream(pa.RecordBatchReader.from_batches(schema, record_batches).__arrow_c_stream__())
     cdef KernelClock* clock = kernel_clock()
-    clock.enter()
-    while code == 0:
-        code = stream.stream.get_next(&stream.stream, &array)
-        if code != 0 or array.release == NULL:
-            break
-        pieces.push_back(import_rows(types, &array))
-    clock.leave()
+    with nogil:
+        clock.enter()
+        pieces.reserve(batch_count)
+        while code == 0:
+            code = stream.stream.get_next(&stream.stream, &array)
+            if code != 0 or array.release == NULL:
+                break
+            pieces.push_back(import_rows(types, &array))
+        clock.leave()
     if code != 0:
         stream.fail(code)
     plain = _plain_schema(schema) if _has_metadata(types) else schema
@@ -799,6 +802,32 @@ def _sliced(Batch batch, int64_t rows_max):
     cdef int64_t start
     for start in range(0, batch.row_count, rows_max):
         yield batch.slice(start, min(rows_max, batch.row_count - start))
+
+
+def count_rows(list batches not None):
+    """Return how many rows these batches have in all."""
+    cdef int64_t rows = 0
+    cdef Batch batch
+    for batch in batches:
+        rows += batch.row_count
+    return rows
+
+
+def count_run(list batches not None, Py_ssize_t start, int64_t least_rows, int64_t most_rows, int64_t rows_max):
+    """Return how many batches from `start` on have at least least_rows rows and at most most_rows, and their rows in all.
+
+    They end with the one that makes it rows_max rows or more, and before a None.
+    """
+    cdef int64_t rows = 0
+    cdef Py_ssize_t index = start
+    cdef Batch batch
+    while index < len(batches) and rows < rows_max:
+        batch = batches[index]
+        if batch is None or not least_rows <= batch.row_count <= most_rows:
+            break
+        rows += batch.row_count
+        index += 1
+    return index - start, rows
 
 
 def concatenate(batches):

@@ -13,7 +13,7 @@ from jetfast.core.acknowledging import is_acknowledging
 from jetfast.core.batch import Batch
 from jetfast.core.event_time import IDLE_TIMEOUT_US, PolledClock, SourceEventTime
 from jetfast.core.event_time_report import report_event_time
-from jetfast.core.items import Emit, Output
+from jetfast.core.items import Emit, SourceOutput
 from jetfast.core.processor import BROADCAST, ProcessorContext, SourceProcessor, StateBatch
 from jetfast.core.readable import rows_as_json
 from jetfast.core.source import (
@@ -28,7 +28,7 @@ from jetfast.core.source import (
 from jetfast.core.throttling import NoThrottling, WatermarkThrottleFactory
 from jetfast.core.watermark_policies import WatermarkPolicyFactory
 from jetfast.errors import JetfastError, JobDefinitionError, JobFailedError
-from jetfast.kernels.event_times import time_ranges
+from jetfast.kernels.event_times import greatest_times
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
 
 logger = logging.getLogger("jetfast")
@@ -160,11 +160,11 @@ class SourceReader(SourceProcessor):
                 now_us=self.context.now_us(),
             )
 
-    def poll(self) -> Sequence[Output] | None:
+    def poll(self) -> Sequence[SourceOutput] | None:
         now_us = self.context.now_us
         now = now_us()
         self.clock.begin_poll(now)
-        output: list[Output] = []
+        output: list[SourceOutput] = []
         if not self.started:
             self.started = True
             if self.event_time is not None:
@@ -308,7 +308,7 @@ class SourceReader(SourceProcessor):
                 f"{type(error).__name__}: {error}"
             ) from error
 
-    def _finish(self, partition: int, output: list[Output]) -> None:
+    def _finish(self, partition: int, output: list[SourceOutput]) -> None:
         reader = self.readers[partition]
         self.readers[partition] = None
         self.unfinished.remove(partition)
@@ -317,7 +317,7 @@ class SourceReader(SourceProcessor):
         if self.event_time is not None:
             output += self.event_time.observe_finished(partition)
 
-    def _take_several(self, partition: int, rows: Rows, now: int, output: list[Output]) -> None:
+    def _take_several(self, partition: int, rows: Rows, now: int, output: list[SourceOutput]) -> None:
         """Take an answer and, if it is a large batch of a source that never waits, those that are there behind it."""
         row_count = rows.batch.row_count
         if not self.cooperative or row_count < LARGE_BATCH_ROWS:
@@ -328,11 +328,11 @@ class SourceReader(SourceProcessor):
         if read_ready is not None and len(self.unfinished) == 1:
             ready = read_ready(READY_ROWS - row_count)
             if ready is not None:
-                row_count += sum([batch.row_count for batch in ready.batches])
+                row_count += ready.row_count
         self._take_run(partition, rows, ready, now, output)
         self._take_more(partition, row_count, now, output)
 
-    def _take_more(self, partition: int, row_count: int, now: int, output: list[Output]) -> None:
+    def _take_more(self, partition: int, row_count: int, now: int, output: list[SourceOutput]) -> None:
         """Go on with a partition that gives large batches without waiting, while it stays the next to be read."""
         event_time = self.event_time
         while row_count < POLL_ROWS and (event_time is None or event_time.is_next(partition)):
@@ -350,7 +350,9 @@ class SourceReader(SourceProcessor):
                 return
             row_count += rows.batch.row_count
 
-    def _take_run(self, partition: int, rows: Rows, ready: ReadyRows | None, now: int, output: list[Output]) -> None:
+    def _take_run(
+        self, partition: int, rows: Rows, ready: ReadyRows | None, now: int, output: list[SourceOutput]
+    ) -> None:
         """Take an answer and those that are there behind it.
 
         Their times are looked at together, which is all that most of them need.
@@ -358,12 +360,19 @@ class SourceReader(SourceProcessor):
         self.positions[partition] = rows.position if ready is None else ready.position
         event_time = self.event_time
         batches = [self._with_origin(partition, rows.batch, rows)]
+        row_count = rows.batch.row_count
         if ready is not None:
             batches += ready.batches
-        greatest_times = None
-        if event_time is not None and event_time.takes_greatest and not event_time.is_behind(partition):
-            greatest_times = None if rows.rejected is not None else self._greatest_times(batches)
-        if event_time is None or greatest_times is None:
+            row_count += ready.row_count
+        reached: list[int] | None = None
+        if (
+            event_time is not None
+            and event_time.takes_greatest
+            and rows.rejected is None
+            and not event_time.is_behind(partition)
+        ):
+            reached = greatest_times(batches, self.time_column, self.batch_rows, CUT_ROWS, self.span_us)
+        if event_time is None or reached is None:
             self._take(partition, rows, now, output)
             if ready is not None:
                 for batch in ready.batches:
@@ -371,32 +380,17 @@ class SourceReader(SourceProcessor):
                     self._take(partition, Rows(batch, ready.position, batch.origin[1]), now, output)
             return
         output += event_time.observe_rows(partition, self.clock.read(now))
-        row_count = sum([batch.row_count for batch in batches])
         self.context.counters["rows_read"] += row_count
         self.next_rows[partition] += row_count
         start = 0
-        for index, left in event_time.observe_greatest_of_each(partition, greatest_times, now):
-            output += batches[start : index + 1]
+        for index, left in event_time.observe_greatest_of_each(partition, reached, now):
+            _append_run(output, batches[start : index + 1])
             output += left
             start = index + 1
-        output += batches[start:]
+        if start < len(batches):
+            _append_run(output, batches[start:])
 
-    def _greatest_times(self, batches: list[Batch]) -> list[int] | None:
-        """The greatest time of each batch; None if one does not leave as it came, without a look at its rows.
-
-        That is seldom: all rows have a time, and they span few enough frames.
-        """
-        greatest_times = []
-        for batch, reach in zip(batches, time_ranges(batches, self.time_column), strict=True):
-            if reach is None:
-                return None
-            row_count = batch.row_count
-            if row_count > self.batch_rows or (reach[1] - reach[0] > self.span_us and row_count > CUT_ROWS):
-                return None
-            greatest_times.append(reach[1])
-        return greatest_times
-
-    def _take(self, partition: int, rows: Rows, now: int, output: list[Output]) -> None:
+    def _take(self, partition: int, rows: Rows, now: int, output: list[SourceOutput]) -> None:
         """Turn one answer of a reader into output: ACTIVE, rejected rows, then batches with a watermark behind each."""
         batch = rows.batch
         row_count = batch.row_count
@@ -421,7 +415,7 @@ class SourceReader(SourceProcessor):
         start = 0
         while start < row_count:
             end = self._cut(timestamps, start, row_count)
-            output.append(batch if end - start == row_count else batch.slice(start, end - start))
+            _append_run(output, [batch if end - start == row_count else batch.slice(start, end - start)])
             if event_time is not None and timestamps is not None:
                 output += event_time.observe_timestamps(partition, timestamps[start:end], now)
             start = end
@@ -447,7 +441,9 @@ class SourceReader(SourceProcessor):
         spans_us = _span_us(np.minimum.accumulate(times), np.maximum.accumulate(times))
         return start + int(np.searchsorted(spans_us, span_us, side="right"))  # they ascend
 
-    def _convert_times(self, partition: int, rows: Rows, output: list[Output]) -> tuple[Batch, npt.NDArray[np.int64]]:
+    def _convert_times(
+        self, partition: int, rows: Rows, output: list[SourceOutput]
+    ) -> tuple[Batch, npt.NDArray[np.int64]]:
         """Return the rows that have a time, and their times; the others are rejected."""
         column = self.settings.event_time_column
         assert column is not None
@@ -485,9 +481,20 @@ class SourceReader(SourceProcessor):
         columns = [[origin] * len(bad), numbers.tolist(), [reason] * len(bad), texts]
         return Batch.from_arrow(pa.record_batch(columns, schema=REJECTED_SCHEMA))
 
-    def _reject(self, rejected: Batch, output: list[Output]) -> None:
+    def _reject(self, rejected: Batch, output: list[SourceOutput]) -> None:
         if REJECTED_PORT in self.context.connected_ports:
             output.append(Emit(REJECTED_PORT, rejected))
+
+
+def _append_run(output: list[SourceOutput], batches: list[Batch]) -> None:
+    """Append batches of one row or more that follow each other; several are sent together."""
+    last = output[-1] if output else None
+    if isinstance(last, list):
+        last += batches
+    elif isinstance(last, Batch):
+        output[-1] = [last, *batches]
+    else:
+        output.append(batches[0] if len(batches) == 1 else batches)
 
 
 def _span_us(least: Any, greatest: Any) -> Any:

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from jetfast.core.batch import Batch
-from jetfast.core.items import ACTIVE, IDLE, MAIN_PORT, Emit, Watermark
+from jetfast.core.items import ACTIVE, IDLE, MAIN_PORT, Emit, Watermark, one_by_one
 from jetfast.core.processor import BROADCAST, Processor, ProcessorContext, SourceProcessor, StateBatch
 from jetfast.core.routing import local_partition_owners
 from jetfast.errors import JobCancelledError
@@ -342,7 +342,7 @@ class _Run:
             if output is None:
                 break
             before = len(self.outputs)
-            self.take(output)
+            self.take(one_by_one(output))
             empty = 0 if len(self.outputs) > before else empty + 1
             if empty > POLLS_MAX:
                 raise AssertionError(

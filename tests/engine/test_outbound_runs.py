@@ -17,7 +17,6 @@ from jetfast.engine.outbound_edge import (
     SingleTargetEdge,
     Target,
 )
-from jetfast.engine.processor_tasklet import in_runs
 from jetfast.kernels.partitioning import Splitter
 from jetfast.kernels.queues import MemoryBudget, SpscQueue
 from tests.engine.graphs import SCHEMA, batch_of, values_of
@@ -116,11 +115,3 @@ def test_batches_offered_together_count_their_bytes_as_offered_alone(measured: b
     assert values_of(queue.poll()) == [1, 2]
     assert budget.used_bytes == 0
     assert queue.offer_batches([], measured) == 0
-
-
-def test_batches_that_follow_each_other_are_a_run_and_empty_ones_are_left_out() -> None:
-    one, two, three = batch_of(1), batch_of(2), batch_of(3)
-    empty = one.slice(0, 0)
-    watermark = Watermark(5)
-    assert in_runs([one, empty, two, watermark, watermark, empty, three]) == [[one, two], watermark, watermark, [three]]
-    assert in_runs([empty]) == []

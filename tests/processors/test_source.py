@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jetfast.connectors.memory import CRASH, EMPTY, memory
 from jetfast.core.batch import Batch
-from jetfast.core.items import ACTIVE, IDLE, Emit, Watermark
+from jetfast.core.items import ACTIVE, IDLE, Emit, Watermark, one_by_one
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.watermark_policies import FixedLag
 from jetfast.errors import JobDefinitionError, JobFailedError, RestartableError
@@ -48,7 +48,7 @@ def opened(supplier: ReadSource, index: int = 0, parallelism: int = 1, clock: An
 def shown(output: Sequence[Any]) -> list[Any]:
     """Values of batches as lists, rejected rows as (position, reason), control items as they are."""
     result = []
-    for item in output:
+    for item in one_by_one(output):
         if isinstance(item, Emit):
             assert item.port == REJECTED_PORT
             result += [(row["position"], row["reason"]) for row in item.batch.to_arrow().to_pylist()]
@@ -115,7 +115,7 @@ def sizes(times: Any, frame_us: int | None, batch_rows: int = 65536) -> list[int
     output: list[Any] = []
     while (polled := processor.poll()) is not None:
         output += polled
-    return [item.row_count for item in output if isinstance(item, Batch)]
+    return [item.row_count for item in one_by_one(output) if isinstance(item, Batch)]
 
 
 def test_batches_are_cut_where_more_than_4096_rows_span_more_than_64_frames() -> None:
@@ -391,7 +391,7 @@ def test_close_without_open_does_nothing() -> None:
 def test_every_row_is_given_out_or_rejected_once(times: list[int | None], batch_rows: int, partitions: int) -> None:
     table = rows(*((time, value) for value, time in enumerate(times)))
     processor = opened(timed(memory(table, partitions=partitions), batch_rows=batch_rows))
-    output = [item for answer in iter(processor.poll, None) for item in answer]
+    output = [item for answer in iter(processor.poll, None) for item in one_by_one(answer)]
     good = [
         value for item in output if isinstance(item, Batch) for value in item.to_arrow().column("value").to_pylist()
     ]
@@ -399,7 +399,7 @@ def test_every_row_is_given_out_or_rejected_once(times: list[int | None], batch_
     assert sorted(good) == [value for value, time in enumerate(times) if time is not None]
     assert len(bad) == times.count(None)
     assert processor.context.counters["rows_read"] == len(times)
-    assert np.all(np.array([len(item) for item in output if isinstance(item, Batch)]) <= batch_rows)
+    assert np.all(np.array([len(item) for item in one_by_one(output) if isinstance(item, Batch)]) <= batch_rows)
 
 
 class MeanTimePolicy:
@@ -423,7 +423,7 @@ def test_rows_from_memory_know_where_they_come_from() -> None:
     processor = opened(timed(source))
     origins = []
     while (output := processor.poll()) is not None:
-        origins += [item.origin for item in output if isinstance(item, Batch)]
+        origins += [item.origin for item in one_by_one(output) if isinstance(item, Batch)]
     assert origins == [("west", 0), ("west", 1), ("west", 2)]
 
 
@@ -432,7 +432,7 @@ def large(start: int) -> pa.RecordBatch:
 
 
 def firsts(output: Sequence[Any]) -> list[Any]:
-    return [item.origin if isinstance(item, Batch) else item for item in output]
+    return [item.origin if isinstance(item, Batch) else item for item in one_by_one(output)]
 
 
 def test_a_poll_goes_on_while_batches_are_large_and_come_from_the_partition_that_is_next() -> None:
@@ -449,14 +449,21 @@ def test_a_poll_does_not_go_on_with_a_partition_that_is_ahead_of_another() -> No
     processor = opened(timed(memory(partitions={"a": [large(0), large(9000)], "b": [large(5000), large(6000)]})))
     polls = []
     while (output := processor.poll()) is not None:
-        polls.append([item.origin for item in output if isinstance(item, Batch)])
+        polls.append([item.origin for item in one_by_one(output) if isinstance(item, Batch)])
     assert polls == [[("a", 0)], [("b", 0)], [("a", 2048)], [("b", 2048)]]
 
 
 def test_a_poll_ends_after_so_many_rows() -> None:
     processor = opened(timed(memory([large(index * 2048) for index in range(80)])))
-    assert len([item for item in processor.poll() or () if isinstance(item, Batch)]) == 64
-    assert len([item for item in processor.poll() or () if isinstance(item, Batch)]) == 16
+    assert len([item for item in one_by_one(processor.poll() or ()) if isinstance(item, Batch)]) == 64
+    assert len([item for item in one_by_one(processor.poll() or ()) if isinstance(item, Batch)]) == 16
+
+
+def test_batches_between_which_nothing_leaves_are_one_run() -> None:
+    processor = opened(timed(memory([large(0), large(0), large(10_000), rows((20_000, 1))])))
+    output = processor.poll() or ()
+    lengths = [len(item) if isinstance(item, list) else item for item in output if not isinstance(item, Batch)]
+    assert lengths == [Watermark(2047), 2, Watermark(12_047), Watermark(20_000)]
 
 
 def test_a_row_without_time_is_rejected_among_batches_that_are_read_together() -> None:
@@ -464,6 +471,6 @@ def test_a_row_without_time_is_rejected_among_batches_that_are_read_together() -
     processor = opened(timed(memory([large(0), nearly, large(4096)])))
     output = processor.poll() or ()
     assert [item for item in shown(output) if type(item) is tuple] == [(2053, "time is null")]
-    assert [item.row_count for item in output if isinstance(item, Batch)] == [2048, 2047, 2048]
+    assert [item.row_count for item in one_by_one(output) if isinstance(item, Batch)] == [2048, 2047, 2048]
     assert firsts(output)[-2:] == [("0", 4096), Watermark(6143)]
     assert processor.poll() is None
