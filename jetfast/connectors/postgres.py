@@ -286,6 +286,21 @@ class Postgres:
             staged = table.execute("show max_prepared_transactions").fetchone()[0] == "0"
         return PostgresTransactions(table, staged, context)
 
+    def staged_if_unique(self) -> Self:
+        """The same sink; staged, unless the user said otherwise, if the table has a unique index.
+
+        For writers that try again before anybody has rolled back what an earlier attempt has prepared: its keys would
+        make them wait.
+        """
+        if self.transactions is not None:
+            return self
+        with self.connect() as connection:
+            unique = connection.execute(
+                "select from pg_index where indrelid = %s::regclass and (indisunique or indisexclusion) limit 1",
+                (self.found.table,),
+            ).fetchone()
+        return self if unique is None else replace(self, transactions="staged")
+
     def _table(self, schema: pa.Schema) -> PostgresTable:
         return PostgresTable(self.connect, self.name, self.found.table, self.found.namespace, schema.names)
 

@@ -121,10 +121,14 @@ class PostgresTable:
         key = "\0".join([self.table, *self.columns])
         return f"jetfast_staged_{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
 
+    def lock(self, name: str) -> None:
+        """Wait until nobody else has locked this name, and keep others waiting until the transaction ends."""
+        self.execute("select pg_advisory_xact_lock(%s)", zlib.crc32(f"jetfast.{self.namespace}.{name}".encode()))
+
     def make_helpers(self, staged: bool) -> None:
         """Make the tables that transactions need, if they are not there; of two who do so at once one waits."""
         with self.connection.transaction():
-            self.execute("select pg_advisory_xact_lock(%s)", zlib.crc32(f"jetfast.{self.namespace}".encode()))
+            self.lock("helpers")
             self.execute(
                 "create table if not exists {commits} "
                 "(transaction text primary key, committed timestamptz default now())"

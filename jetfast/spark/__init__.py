@@ -2,6 +2,7 @@
 pyspark."""
 
 from jetfast.spark.cluster import SparkCluster
+from jetfast.spark.registration import register
 from jetfast.spark.window_aggregate import window_aggregate
 
-__all__ = ["SparkCluster", "window_aggregate"]
+__all__ = ["SparkCluster", "register", "window_aggregate"]

@@ -25,11 +25,20 @@ def spark_type(data_type: pa.DataType) -> Any:
 
 def batch_of(rows: pa.RecordBatch, schema: pa.Schema) -> Batch:
     """Rows that Spark hands over, as a batch of `arrow_schema`: instants of another zone are the same instants."""
+    return Batch.from_arrow(_with_types(rows, schema))
+
+
+def in_utc(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows that Spark hands over, with instants in UTC instead of in the time zone of its session."""
+    return _with_types(rows, pa.schema([pa.field(field.name, _in_utc(field.type)) for field in rows.schema]))
+
+
+def _with_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [
         column if column.type == field.type else column.cast(field.type)
         for column, field in zip(rows.columns, schema, strict=True)
     ]
-    return Batch.from_arrow(pa.RecordBatch.from_arrays(columns, schema=schema))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _in_utc(data_type: pa.DataType) -> pa.DataType:
