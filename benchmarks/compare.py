@@ -24,7 +24,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import pyarrow as pa
 
-from benchmarks.goals import GOALS, PEERS
+from benchmarks.goals import GOALS, ON_DEMAND, PEERS
 from benchmarks.goals.options import QUICK, Options
 from benchmarks.report import Entry, machine, print_table
 
@@ -67,6 +67,12 @@ def run(goals: Sequence[int], options: Options) -> list[Entry]:
     return entries
 
 
+def goals_of(peer: str | None) -> list[int]:
+    """Return the goals that run when none is named."""
+    alone = [goal for goal, its_peer in ON_DEMAND.items() if its_peer == peer]
+    return alone or sorted(set(GOALS) - set(ON_DEMAND))
+
+
 def main(arguments: Sequence[str] | None = None, options: Options | None = None) -> int:
     """Return the exit code. `options`: other sizes than those of the command line, for tests."""
     parser = Parser(prog="python -m benchmarks.compare", description=__doc__.splitlines()[0])
@@ -79,7 +85,7 @@ def main(arguments: Sequence[str] | None = None, options: Options | None = None)
     pa.set_io_thread_count(1)
     options = replace(options or (QUICK if parsed.quick else Options()), peer=parsed.peer)
     try:
-        entries = run(parsed.goal or sorted(GOALS), options)
+        entries = run(parsed.goal or goals_of(parsed.peer), options)
     except Exception:
         traceback.print_exc()
         return BROKEN

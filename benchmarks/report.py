@@ -76,7 +76,7 @@ def machine() -> dict[str, object]:
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo") as file:
             model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
-    names = ["pyarrow", "numpy", "polars", "duckdb"]
+    names = ["pyarrow", "numpy", "polars", "duckdb", "pyspark"]
     return {
         "cpu": model,
         "cpus": os.cpu_count(),

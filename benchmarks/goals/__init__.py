@@ -12,6 +12,7 @@ from benchmarks.goals.partitioning import goal_1
 from benchmarks.goals.pipelines import goal_8, goal_9
 from benchmarks.goals.sessions import sessions
 from benchmarks.goals.snapshots import goal_10
+from benchmarks.goals.spark import SPARK, goal_12
 from benchmarks.goals.windows import goal_2, goal_3, goal_4, goal_6, goal_7
 from benchmarks.report import Entry
 
@@ -34,8 +35,11 @@ GOALS: dict[int, Callable[[Options], Iterator[Entry]]] = {
     8: goal_8,
     9: goal_9,
     10: goal_10,
+    12: goal_12,
 }
+ON_DEMAND = {12: SPARK}
+"""Goals that run only when they, or their peer, are asked for: it takes minutes."""
 PEERS = (
     "numpy", "pyarrow", "polars", "polars-batch", "duckdb",
-    "int64", "count", "kernels", "one-core", "two-threads", "no-snapshots",
+    "int64", "count", "kernels", "one-core", "two-threads", "no-snapshots", SPARK,
 )  # fmt: skip

@@ -21,6 +21,8 @@ class Options:
     snapshot_rows, snapshot_rows_many_keys : of a turn of goal 10: a few seconds, so that it has a few snapshots
     snapshot_pairs : turns with snapshots, and as many without
     snapshots_min : that each of these turns must have, besides that of the end
+    spark_rows, spark_sliding_rows : of goal 12, and of Spark's sliding windows there, whose rows become 100 each
+    spark_repeats : turns of goal 12 that count, of tumbling windows; of sliding ones it is one
     peer : only this one; None: all
     """
 
@@ -37,6 +39,9 @@ class Options:
     snapshot_rows_many_keys: int = 48 << 22
     snapshot_pairs: int = 15
     snapshots_min: int = 1
+    spark_rows: int = 20_000_000
+    spark_sliding_rows: int = 5_000_000
+    spark_repeats: int = 3
     peer: str | None = None
 
     def chosen(self, peers: Mapping[str, T]) -> dict[str, T]:
@@ -45,5 +50,13 @@ class Options:
 
 
 QUICK = Options(
-    rows=4_000_000, many_keys_zipf=False, repeats=3, expansion_repeats=2, partition_passes=4, snapshot_pairs=3
+    rows=4_000_000,
+    many_keys_zipf=False,
+    repeats=3,
+    expansion_repeats=2,
+    partition_passes=4,
+    snapshot_pairs=3,
+    spark_rows=5_000_000,
+    spark_sliding_rows=250_000,
+    spark_repeats=1,
 )
