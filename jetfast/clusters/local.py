@@ -10,6 +10,7 @@ from jetfast.clusters.running_jobs import start_job
 from jetfast.clusters.snapshot_settings import DEFAULT_SNAPSHOT_INTERVAL, SnapshotWishes, check_store
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, Submission, accept_submission, at_least_one
 from jetfast.control.job import Job
+from jetfast.control.lifeline import end_members, hold_lifeline
 from jetfast.control.member_agent import MemberAgent, make_execution
 from jetfast.control.messages import NO_EXECUTION, CoordinatorMessage, Prepare, Registered, Shutdown
 from jetfast.control.runner import Runner
@@ -119,10 +120,11 @@ class LocalCluster:
             ),
             default_store=lambda: self._memory_store,
         )
-        runner = Runner(submission.settings())
+        lifeline = hold_lifeline() if submission.may_be_taken_over else None
+        runner = Runner(submission.settings(lifeline=lifeline))
         members = _LocalMembers(runner, submission, self.clock)
         runner.summon = members.summon
-        runner.release = members.close
+        runner.release = end_members(members.close, lifeline)
         return start_job(runner, submission.dag, cluster=self.kind, progress=progress)
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ from typing import IO
 
 from jetfast.clusters import process_member
 from jetfast.clusters.log_lines import log_line
+from jetfast.control.lifeline import HeldLifeline
 from jetfast.control.member_links import OnEnd
 from jetfast.control.remote_member import MemberTask
 from jetfast.errors import MemberLostError, ResourcesError
@@ -42,7 +43,9 @@ class MemberProcesses:
 
     summons = True
 
-    def __init__(self) -> None:
+    def __init__(self, lifeline: HeldLifeline | None = None) -> None:
+        """`lifeline` is that which members share with this process."""
+        self._inherited = () if lifeline is None else (lifeline.descriptor,)
         self._lock = threading.Lock()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -54,6 +57,7 @@ class MemberProcesses:
             [sys.executable, "-c", process_member.START.format(module=process_member.__name__)],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            pass_fds=self._inherited,
             process_group=0,  # Ctrl-C at the terminal is for the submitter, which ends its members in order
         )
         with self._lock:

@@ -34,12 +34,13 @@ class Told(msgspec.Struct, frozen=True):
     token: bytes
     log_level: int
     """Below it nothing is logged at the submitter either."""
+    lease_s: float
 
 
 def encode_told(task: MemberTask, log_level: int) -> bytes:
     """Return what a member is told."""
     return msgspec.msgpack.encode(
-        Told(task.member, task.incarnation, task.coordinator.encode(), bytes(task.token), log_level)
+        Told(task.member, task.incarnation, task.coordinator.encode(), bytes(task.token), log_level, task.lease_s)
     )
 
 
@@ -49,7 +50,13 @@ def main() -> None:
     sys.stdin.close()
     logging.getLogger().addHandler(LogLineHandler())
     logging.getLogger("jetfast").setLevel(told.log_level)
-    task = MemberTask(told.member, Address.decode(told.coordinator), Token(told.token), incarnation=told.incarnation)
+    task = MemberTask(
+        told.member,
+        Address.decode(told.coordinator),
+        Token(told.token),
+        incarnation=told.incarnation,
+        lease_s=told.lease_s,
+    )
     try:
         # Whatever runs on one host is reached unless it has ended. The state of a job is in its store: no farewells.
         run_member(task, Surroundings(exit_grace_s=0.0, unreachable=TransportError))

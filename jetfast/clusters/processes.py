@@ -15,11 +15,14 @@ from jetfast.clusters.running_jobs import start_job
 from jetfast.clusters.snapshot_settings import DEFAULT_SNAPSHOT_INTERVAL, SnapshotWishes, check_shared
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
 from jetfast.control.job import Job
+from jetfast.control.lifeline import end_members, hold_lifeline
 from jetfast.control.member_links import MemberLinks
 from jetfast.control.runner import Runner
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.types import Duration, positive_duration_us
+
+DEFAULT_LEASE = "5s"
 
 
 class ProcessCluster:
@@ -32,6 +35,9 @@ class ProcessCluster:
     snapshot_store : where jobs keep their snapshots unless `submit` says otherwise; a directory or an object store of
         `jetfast.snapshots`, which members share
     start_timeout : how long the process of a member may take to start
+    lease : how long a member lives without a word from this process, and this process without one from a member: then
+        the member ends, or is killed. A process that is frozen is noticed by it, and a function that lets no other
+        thread of its process run for so long
     """
 
     kind = "processes"
@@ -44,12 +50,14 @@ class ProcessCluster:
         *,
         snapshot_store: SnapshotStore | None = None,
         start_timeout: Duration = "1m",
+        lease: Duration = DEFAULT_LEASE,
     ) -> None:
         check_shared(snapshot_store)
         self.members = at_least_one(members, "members")
         self.workers = at_least_one(workers, "workers")
         self.snapshot_store = snapshot_store
         self._start_timeout_s = positive_duration_us(start_timeout, "start_timeout") / 1e6
+        self._lease_us = positive_duration_us(lease, "lease")
 
     def submit(
         self,
@@ -95,10 +103,12 @@ class ProcessCluster:
                 initial_snapshot,
             ),
         )
-        runner = Runner(submission.settings(submission.pickled_dag(), submission.pickled_store()))
-        members = MemberLinks(MemberProcesses(), runner, start_timeout_s=self._start_timeout_s)
+        dag, pickled_store = submission.pickled_dag(), submission.pickled_store()
+        lifeline = hold_lifeline() if submission.may_be_taken_over else None
+        runner = Runner(submission.settings(dag, pickled_store, lease_us=self._lease_us, lifeline=lifeline))
+        members = MemberLinks(MemberProcesses(lifeline), runner, start_timeout_s=self._start_timeout_s)
         runner.summon = members.summon
-        runner.release = members.close
+        runner.release = end_members(members.close, lifeline)
         return start_job(runner, submission.dag, cluster=self.kind, progress=progress)
 
     def __repr__(self) -> str:

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from jetfast.clusters.snapshot_settings import SnapshotSettings, SnapshotWishes, choose_snapshots
 from jetfast.control.job import Job
+from jetfast.control.leases import LEASE_S
+from jetfast.control.lifeline import HeldLifeline
 from jetfast.control.progress import show_log_lines
 from jetfast.control.runner import JobSettings
 from jetfast.control.wire import MESSAGE_BYTES_MAX
@@ -15,11 +17,12 @@ from jetfast.core.guarantee import Guarantee
 from jetfast.engine.execution_plan import make_execution_plan
 from jetfast.engine.snapshot_copy import EXPORTED
 from jetfast.engine.snapshot_store import SnapshotStore
-from jetfast.engine.submission_record import SubmissionRecord
+from jetfast.engine.submission_record import CoordinatorRecord, SubmissionRecord
 from jetfast.errors import JobDefinitionError
 from jetfast.types import Duration, bytes_of, non_negative_duration_us, positive_duration_us
 
 DEFAULT_MEMORY_LIMIT = "1GB"
+DEFAULT_LEASE_US = round(LEASE_S * 1e6)
 DAG_BYTES_MAX = MESSAGE_BYTES_MAX - 2**20  # room for the rest of the message
 
 
@@ -91,9 +94,27 @@ class Submission:
         pickled: bytes = b"" if store is None else cloudpickle.dumps(store)
         return pickled
 
-    def settings(self, pickled_dag: bytes = b"", pickled_store: bytes = b"") -> JobSettings:
-        """Return what the coordinator needs to know; both as in `messages.Prepare`."""
+    @property
+    def may_be_taken_over(self) -> bool:
+        """Can a coordinator of another process go on with the job?"""
+        store = self.snapshots.store
+        return store is not None and store.shared
+
+    def settings(
+        self,
+        pickled_dag: bytes = b"",
+        pickled_store: bytes = b"",
+        *,
+        lease_us: int = DEFAULT_LEASE_US,
+        lifeline: HeldLifeline | None = None,
+    ) -> JobSettings:
+        """Return what the coordinator needs to know; the first two as in `messages.Prepare`. `lifeline` is that of its
+        processes.
+        """
         snapshots = self.snapshots
+        coordinator = None
+        if self.may_be_taken_over:
+            coordinator = CoordinatorRecord(lease_us=lease_us, lifeline=None if lifeline is None else lifeline.record)
         return JobSettings(
             job=self.job,
             job_id=self.job_id,
@@ -112,6 +133,8 @@ class Submission:
             initial_snapshot=snapshots.initial_snapshot,
             weakened_by=snapshots.weakened_by,
             submission=self.record,
+            coordinator=coordinator,
+            lease_s=lease_us / 1e6,
         )
 
 

@@ -26,6 +26,7 @@ from jetfast.control.execution_state import (
 from jetfast.control.job_events import (
     AnswerRequest,
     AwaitDelay,
+    AwaitPredecessors,
     AwaitSettleTime,
     BeginExecution,
     ClusterFailed,
@@ -85,6 +86,7 @@ Command = (
     | RoundCommand
     | SummonMember
     | StoreCommand
+    | AwaitPredecessors
     | AwaitDelay
     | AwaitSettleTime
     | AnswerRequest

@@ -10,11 +10,13 @@ from jetfast.control.store_commands import (
     ImportSnapshot,
     ReadRecord,
     RecordRead,
+    RecordSeen,
     ReplaceRecord,
     StoreFailed,
     StoreWritten,
 )
 from jetfast.engine.snapshot_store import VersionedRecord
+from jetfast.engine.submission_record import CoordinatorRecord
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,16 @@ class SettleTimeOver:
     """SETTLE_TIMEOUT_S have passed since the job's outcome was decided."""
 
 
+@dataclass(frozen=True)
+class PredecessorsGone:
+    """The members of earlier coordinators have ended, or their leases have run out."""
+
+
 JobEvent = (
     StartJob
     | RecordRead
+    | RecordSeen
+    | PredecessorsGone
     | StoreWritten
     | StoreFailed
     | ExecutionEnded
@@ -146,6 +155,13 @@ class ReportSuspension:
 
 
 @dataclass(frozen=True)
+class AwaitPredecessors:
+    """Say PredecessorsGone when the members of these have ended: for certain, or because their leases have run out."""
+
+    coordinators: tuple[CoordinatorRecord, ...]
+
+
+@dataclass(frozen=True)
 class AwaitDelay:
     """Say DelayOver when so many seconds have passed. `error`: why there is a delay."""
 
@@ -171,6 +187,7 @@ JobCommand = (
     | DeleteAreas
     | BeginExecution
     | EndPresentExecution
+    | AwaitPredecessors
     | AwaitDelay
     | AwaitSettleTime
     | ExportSnapshot

@@ -21,6 +21,11 @@ older coordinator then fails with RecordConflict, and it stops for good; so does
 an execution that is not its own. What the record says is the truth about which snapshot counts: it is read before each
 execution. A record of a *completed* job leaves only to settle; if that is done, too, the submission is refused.
 
+The members of another coordinator may outlive it, or it may go on itself, not knowing what has happened. Who claims
+the job of others waits (FENCING, between CLAIMING and EXECUTING) until the end of their members is certain, or one
+lease has passed: none has a longer one (`leases`). A coordinator sees that another has claimed its job when it looks at
+the record, in whatever phase, and ends.
+
 An execution that ends with a RestartableError is followed by another after 1 s, doubling to 60 s while no snapshot is
 decided, for ever or `max_restarts` times; any other error is the job's end. With guarantee NONE nothing is read or
 claimed, and the first execution is the only one. A job whose outcome is failure settles for SETTLE_TIMEOUT_S at most:
@@ -47,6 +52,7 @@ import msgspec
 from jetfast.control.job_events import (
     AnswerRequest,
     AwaitDelay,
+    AwaitPredecessors,
     AwaitSettleTime,
     BeginExecution,
     CancelAndExportAsked,
@@ -60,6 +66,7 @@ from jetfast.control.job_events import (
     JobCommand,
     JobEvent,
     OperationAsked,
+    PredecessorsGone,
     ReportSuspension,
     RestartAsked,
     ResumeAsked,
@@ -74,13 +81,14 @@ from jetfast.control.store_commands import (
     ImportSnapshot,
     ReadRecord,
     RecordRead,
+    RecordSeen,
     ReplaceRecord,
     StoreFailed,
     StoreWritten,
 )
 from jetfast.engine.snapshot_copy import IMPORTED_SNAPSHOT_ID
 from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea, VersionedRecord
-from jetfast.engine.submission_record import SubmissionRecord
+from jetfast.engine.submission_record import CoordinatorRecord, SubmissionRecord
 from jetfast.errors import (
     InvalidTransition,
     JobCancelledError,
@@ -104,6 +112,7 @@ class JobPhase(Enum):
     NEW = "to be started"
     READING = "the execution record to be read"
     CLAIMING = "the execution record to be written"
+    FENCING = "the end of members of another coordinator"
     EXECUTING = "the end of an execution"
     DELAYED = "the time of the next attempt"
     CLOSING = "the execution record to say that nothing is left to do"
@@ -124,6 +133,7 @@ class JobTerms:
     max_restarts : after restartable errors, since the job was submitted or resumed; None: for ever
     suspend_on_failure : suspend the job when a row or a function of the user has failed, or no restart is left
     submission : what the record keeps of how the job was submitted
+    coordinator : what it keeps of this coordinator; None: nobody needs to wait for its members
     """
 
     job: str
@@ -136,6 +146,7 @@ class JobTerms:
     max_restarts: int | None = None
     suspend_on_failure: bool = False
     submission: SubmissionRecord | None = None
+    coordinator: CoordinatorRecord | None = None
 
 
 class JobState:
@@ -178,8 +189,11 @@ class JobState:
         self._settle_time_runs = False
         self._claim: ExecutionRecord | None = None
         """What is being written, or was written for the present execution."""
+        self._claimed_version = 0
         self._own: set[int] | None = None
         """Execution ids that the record may bear; any other one is a newer coordinator's. None: not read yet."""
+        self._predecessors: tuple[CoordinatorRecord, ...] = ()
+        """Whose members may live."""
 
     def handle(self, event: JobEvent) -> list[JobCommand]:
         """Take in an event and return what is to be done.
@@ -190,6 +204,10 @@ class JobState:
         if method is None:
             raise InvalidTransition(f"{event} cannot happen while the job waits for {self.phase.value}")
         return method(self, event)
+
+    def owns(self, execution_id: int | None) -> bool:
+        """Is an execution record with this id one that this coordinator has written, or found at its beginning?"""
+        return self._own is not None and execution_id in self._own
 
     def goes_on_after(self, error: Exception | None) -> bool:
         """Would another execution follow if the present one ended with this error?"""
@@ -211,8 +229,10 @@ class JobState:
         found = event.found
         record, version = (None, 0) if found is None else found
         self._last = record
-        if self._own is not None and (0 if record is None else record.execution_id) not in self._own:
-            return self._end(_taken_over(self.terms.job, record))
+        if self._own is None:
+            self._predecessors = event.uncertain
+        elif (0 if record is None else record.execution_id) not in self._own:
+            return self._end(_taken_over(self.terms.job, None if record is None else record.execution_id))
         if record is not None and record.completed and not self._fresh:
             if record.settled:
                 return self._end(self.error or refuse_completed(self.terms.job))
@@ -249,6 +269,7 @@ class JobState:
             parallelism_max=terms.parallelism_max,
             members_max=terms.members_max,
             submission=terms.submission,
+            coordinators=self._predecessors + (() if terms.coordinator is None else (terms.coordinator,)),
         )
         if record is None:
             return claim
@@ -263,11 +284,20 @@ class JobState:
             return claim
         return msgspec.structs.replace(claim, job_id=record.job_id)  # so its transactions are known, and rolled back
 
-    def _execute(self, event: StoreWritten) -> list[JobCommand]:
+    def _claimed(self, event: StoreWritten) -> list[JobCommand]:
         assert self._claim is not None
         self._fresh = False
+        self._claimed_version = event.version
+        if not self._predecessors:
+            return self._execute()
+        self.phase = JobPhase.FENCING
+        return [AwaitPredecessors(self._predecessors)]
+
+    def _execute(self, event: PredecessorsGone | None = None) -> list[JobCommand]:
+        assert self._claim is not None
+        self._predecessors = ()
         self.phase = JobPhase.EXECUTING
-        claimed = VersionedRecord(self._claim, event.version)
+        claimed = VersionedRecord(self._claim, self._claimed_version)
         return [BeginExecution(self._claim.execution_id, claimed, self.settling)]
 
     def _not_claimed(self, event: StoreFailed) -> list[JobCommand]:
@@ -504,6 +534,16 @@ class JobState:
             self.error = self.error or JobCancelledError("the job was cancelled")
         return self.settling
 
+    def _see_record_while_executing(self, event: RecordSeen) -> list[JobCommand]:
+        if self.owns(event.execution_id):
+            return []
+        return [EndPresentExecution(_taken_over(self.terms.job, event.execution_id))]
+
+    def _see_record_at_rest(self, event: RecordSeen) -> list[JobCommand]:
+        if self.owns(event.execution_id):
+            return []
+        return self._end(self.error or _taken_over(self.terms.job, event.execution_id))
+
     def _fail(self, event: ClusterFailed) -> list[JobCommand]:
         return self._end(self.error or event.error)
 
@@ -532,10 +572,10 @@ class JobState:
         return []
 
 
-def _taken_over(job: str, record: ExecutionRecord | None) -> RecordConflict:
-    if record is None:
+def _taken_over(job: str, execution_id: int | None) -> RecordConflict:
+    if execution_id is None:
         return RecordConflict(f"the execution record of job {job!r} has gone from the snapshot store")
-    return RecordConflict(f"job {job!r} has been taken over by execution {record.execution_id} of another coordinator")
+    return RecordConflict(f"job {job!r} has been taken over by execution {execution_id} of another coordinator")
 
 
 def refuse_completed(job: str) -> JobDefinitionError:
@@ -578,12 +618,19 @@ _TRANSITIONS: dict[tuple[JobPhase, type], _Method] = {  # the protocol; a pair t
     (JobPhase.IMPORTING, SuspendAsked): JobState._suspend_before_it_began,
     (JobPhase.IMPORTING, ClusterFailed): JobState._fail,
     (JobPhase.IMPORTING, SettleTimeOver): JobState._ignore,
-    (JobPhase.CLAIMING, StoreWritten): JobState._execute,
+    (JobPhase.CLAIMING, StoreWritten): JobState._claimed,
     (JobPhase.CLAIMING, StoreFailed): JobState._not_claimed,
     (JobPhase.CLAIMING, CancelRequested): JobState._cancel_while_storing,
     (JobPhase.CLAIMING, SuspendAsked): JobState._suspend_while_storing,
     (JobPhase.CLAIMING, ClusterFailed): JobState._fail,
     (JobPhase.CLAIMING, SettleTimeOver): JobState._give_up,
+    (JobPhase.FENCING, PredecessorsGone): JobState._execute,
+    (JobPhase.FENCING, RecordSeen): JobState._see_record_at_rest,
+    (JobPhase.FENCING, CancelRequested): JobState._cancel_while_storing,
+    (JobPhase.FENCING, SuspendAsked): JobState._suspend_while_storing,
+    (JobPhase.FENCING, ClusterFailed): JobState._fail,
+    (JobPhase.FENCING, SettleTimeOver): JobState._give_up,
+    (JobPhase.EXECUTING, RecordSeen): JobState._see_record_while_executing,
     (JobPhase.EXECUTING, ExecutionEnded): JobState._execution_ended,
     (JobPhase.EXECUTING, CancelRequested): JobState._cancel_execution,
     (JobPhase.EXECUTING, SuspendAsked): JobState._end_as_asked,
@@ -592,6 +639,7 @@ _TRANSITIONS: dict[tuple[JobPhase, type], _Method] = {  # the protocol; a pair t
     (JobPhase.EXECUTING, ClusterFailed): JobState._fail_execution,
     (JobPhase.EXECUTING, SettleTimeOver): JobState._give_up_execution,
     (JobPhase.DELAYED, DelayOver): JobState._read,
+    (JobPhase.DELAYED, RecordSeen): JobState._see_record_at_rest,
     (JobPhase.DELAYED, CancelRequested): JobState._cancel_delayed,
     (JobPhase.DELAYED, SuspendAsked): JobState._suspend_delayed,
     (JobPhase.DELAYED, ClusterFailed): JobState._fail,
@@ -607,6 +655,7 @@ _TRANSITIONS: dict[tuple[JobPhase, type], _Method] = {  # the protocol; a pair t
     (JobPhase.SUSPENDED, CancelAndExportAsked): JobState._export_suspended,
     (JobPhase.SUSPENDED, CancelRequested): JobState._cancel_suspended,
     (JobPhase.SUSPENDED, ClusterFailed): JobState._fail,
+    (JobPhase.SUSPENDED, RecordSeen): JobState._see_record_at_rest,
     **{  # answers to what was given up, and its time
         (JobPhase.SUSPENDED, event): JobState._ignore
         for event in (StartJob, RecordRead, StoreWritten, StoreFailed, SettleTimeOver)
@@ -620,4 +669,10 @@ _TRANSITIONS: dict[tuple[JobPhase, type], _Method] = {  # the protocol; a pair t
     (JobPhase.OVER, ClusterFailed): JobState._ignore,
     (JobPhase.OVER, SettleTimeOver): JobState._ignore,
     **{(phase, DelayOver): JobState._ignore for phase in JobPhase if phase is not JobPhase.DELAYED},
+    **{(phase, PredecessorsGone): JobState._ignore for phase in JobPhase if phase is not JobPhase.FENCING},
+    **{  # whoever reads or writes the record now learns more from that
+        (phase, RecordSeen): JobState._ignore
+        for phase in JobPhase
+        if phase not in (JobPhase.FENCING, JobPhase.EXECUTING, JobPhase.DELAYED, JobPhase.SUSPENDED)
+    },
 }

@@ -4,7 +4,10 @@
        ^                       |
        +------- started again -+             where the carrier does that, once the end of the lost one is certain
 
-Threads: one per carried member (it waits for its end), one per connection (it reads), a timer until it has registered.
+A member whose lease has run out is as good as dead, though its process may be there: its connection is closed.
+
+Threads: one per carried member (it waits for its end), one per connection (it reads, and grants leases), a timer until
+it has registered; one for the job looks at the leases.
 """
 
 import contextlib
@@ -16,8 +19,19 @@ from typing import Protocol
 from jetfast.control import messages
 from jetfast.control.endpoint import Listener
 from jetfast.control.job_status import JobStatus
-from jetfast.control.messages import NO_EXECUTION, Cancel, CoordinatorMessage, Registered, Release, Shutdown
-from jetfast.control.remote_member import WELCOME, MemberTask
+from jetfast.control.leases import lease_clock
+from jetfast.control.messages import (
+    NO_EXECUTION,
+    Cancel,
+    CoordinatorMessage,
+    LeaseGranted,
+    Registered,
+    Release,
+    RenewLease,
+    Shutdown,
+    TurnedAway,
+)
+from jetfast.control.remote_member import MemberTask
 from jetfast.control.runner import Runner
 from jetfast.control.wire import COORDINATOR, Connection, Hello, Proven, Purpose, Token, make_token
 from jetfast.core.guarantee import Guarantee
@@ -28,6 +42,8 @@ logger = logging.getLogger("jetfast")
 END_TIMEOUT_S = 10.0
 """Seconds that a member has to stop once it is told to; then its carrier ends it."""
 
+LOOKS_PER_LEASE = 16
+"""How often the coordinator looks, within one lease, whether one has run out."""
 LOSS_TOLD_S = 1.0
 """Seconds within which the thread that reads from a member notices its end, too."""
 
@@ -86,6 +102,9 @@ class MemberLinks:
         self._listener = Listener(
             self._token, "coordinator", self._accepts, self._came, host=host, bind=bind, port_range=port_range
         )
+        self._closed = threading.Event()
+        self._watch = threading.Thread(target=self._watch_leases, name="jetfast-leases", daemon=True)
+        self._watch.start()
 
     def start(self) -> None:
         """Start all members."""
@@ -99,12 +118,27 @@ class MemberLinks:
     def close(self) -> None:
         """End what is left: members that never came, the listener, the timers."""
         self.closing = True
+        self._closed.set()
+        self._watch.join()
         self._listener.close()
         for member in self._members:
             member.close()
 
     def task(self, member: int, incarnation: int) -> MemberTask:
-        return MemberTask(member, self._listener.address, self._token, self._port_range, incarnation)
+        return MemberTask(
+            member,
+            self._listener.address,
+            self._token,
+            self._port_range,
+            incarnation,
+            self.runner.leases.lease_s,
+        )
+
+    def _watch_leases(self) -> None:
+        leases = self.runner.leases
+        while not self._closed.wait(leases.lease_s / LOOKS_PER_LEASE):
+            for member in leases.run_out(lease_clock()):
+                self._members[member].fall_silent()
 
     def _accepts(self, hello: Hello) -> str | None:
         if hello.purpose is not Purpose.CONTROL or hello.listener != COORDINATOR:
@@ -129,6 +163,8 @@ class _Incarnation:
         self.thread = threading.current_thread()
         """Reads from the connection."""
         self.gone = threading.Event()
+        self.silent = ""
+        """Why its connection was closed, if it was for its silence."""
         self.lost: MemberLostError | None = None
         """Why it is gone, if it was not let go."""
 
@@ -244,13 +280,17 @@ class _RemoteMember:
                 logger.warning(
                     "turned away a copy of member %d (attempt %d): %s", self.index, message.incarnation, refused
                 )
-                connection.send(refused.encode())
+                connection.send(messages.encode(TurnedAway(execution_id=NO_EXECUTION, why=refused)))
                 return
             incarnation = self.incarnation
-            connection.send(WELCOME)
+            self._grant(connection, 0)
             runner.register(self.index, self, message)
             while (data := connection.receive()) is not None:
-                runner.receive(self.index, messages.decode_from_member(data))
+                said = messages.decode_from_member(data)
+                if isinstance(said, RenewLease):
+                    self._grant(connection, said.number)
+                else:
+                    runner.receive(self.index, said)
         except TransportError as error:  # says less than the end of the process that it comes from
             problem = str(error)
         except ProtocolError as error:
@@ -260,14 +300,30 @@ class _RemoteMember:
                 logger.warning("refused a connection as member %d: %s", self.index, problem)
             if incarnation is not None:
                 if not self._released:
-                    self._lose(incarnation, why)
+                    self._lose(incarnation, incarnation.silent or why)
                 incarnation.gone.set()
                 if self._members.carrier.summons and self._job_goes_on:
                     self.start()  # while the others end: the next execution need not wait for it so long
 
+    def fall_silent(self) -> None:
+        """Its lease has run out: close its connection, and whoever reads from it reports the loss."""
+        incarnation = self.incarnation
+        if incarnation is not None and not incarnation.gone.is_set() and not incarnation.silent:
+            incarnation.silent = (
+                f"nothing was heard from it for {self._members.runner.leases.lease_s:g} s: its process is frozen, or a "
+                "function of the user keeps all its threads waiting so long"
+            )
+            incarnation.connection.close()
+
+    def _grant(self, connection: Connection, number: int) -> None:
+        seconds = self._members.runner.leases.grant(self.index, lease_clock())
+        granted = LeaseGranted(execution_id=NO_EXECUTION, number=number, lease_us=int(seconds * 1e6))
+        connection.send(messages.encode(granted))
+
     def _lose(self, incarnation: _Incarnation, why: str) -> None:
         """Report a loss. Where another one will be summoned its process is gone then: it can write nothing more."""
         _stop(self._cancel_timer)
+        self._members.runner.leases.end(self.index)
         if self._members.carrier.summons:
             self._members.carrier.cancel(self._group)
             assert self._carried is not None

@@ -1,8 +1,12 @@
 """What coordinator and members say to each other: small tagged records, encoded as MessagePack by msgspec.
 
-    member -> coordinator      Registered, Prepared, Finished, Failed, Metrics, Delivered,
+    member -> coordinator      Registered, RenewLease, Prepared, Finished, Failed, Metrics, Delivered,
                                InputTaken, SnapshotSaved, SnapshotEnded
-    coordinator -> member      Prepare, Start, StartSnapshot, EndSnapshot, Cancel, Release, Shutdown
+    coordinator -> member      TurnedAway, LeaseGranted, Prepare, Start, StartSnapshot, EndSnapshot, Cancel, Release,
+                               Shutdown
+
+Registered is answered by LeaseGranted or TurnedAway, RenewLease by LeaseGranted (see `leases`), whatever executions
+there are.
 
 Every message bears the id of the execution it belongs to; a receiver drops those of older executions. One execution:
 
@@ -66,6 +70,14 @@ class Registered(Message, frozen=True):
     address: str
     """Where peers reach its transport ("host:port"; empty where they need no address)."""
     versions: Versions
+
+
+class RenewLease(Message, frozen=True):
+    """The member lives, and wants to go on. execution_id is NO_EXECUTION."""
+
+    member: Count
+    number: Positive
+    """Of this question."""
 
 
 class Prepared(Message, frozen=True):
@@ -137,6 +149,20 @@ class SnapshotEnded(Message, frozen=True):
     snapshot_id: Positive
 
 
+class TurnedAway(Message, frozen=True):
+    """Another incarnation of the member lives, or the job is over. execution_id is NO_EXECUTION."""
+
+    why: str
+
+
+class LeaseGranted(Message, frozen=True):
+    """The member may go on for so long, from when it asked. execution_id is NO_EXECUTION."""
+
+    number: Count
+    """Of the question; 0: Registered."""
+    lease_us: Count
+
+
 class Prepare(Message, frozen=True):
     """Set up an execution: make its processors and open connections to peers, but read nothing yet."""
 
@@ -196,9 +222,20 @@ class Shutdown(Message, frozen=True):
 
 
 MemberMessage = (
-    Registered | Prepared | Finished | Failed | Metrics | Delivered | InputTaken | SnapshotSaved | SnapshotEnded
+    Registered
+    | RenewLease
+    | Prepared
+    | Finished
+    | Failed
+    | Metrics
+    | Delivered
+    | InputTaken
+    | SnapshotSaved
+    | SnapshotEnded
 )
-CoordinatorMessage = Prepare | Start | StartSnapshot | EndSnapshot | Cancel | Release | Shutdown
+CoordinatorMessage = (
+    TurnedAway | LeaseGranted | Prepare | Start | StartSnapshot | EndSnapshot | Cancel | Release | Shutdown
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _member_decoder: msgspec.msgpack.Decoder[MemberMessage] = msgspec.msgpack.Decoder(MemberMessage)

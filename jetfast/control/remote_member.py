@@ -4,7 +4,8 @@
                                                                               PeerDoor <-- data --> PeerDoor
 
 Everything a member needs to find and to prove itself to the coordinator is in its MemberTask, which nobody else sees.
-It ends when it is told to (`run_member` then returns), and when the coordinator is gone (it then raises). While one
+It ends when it is told to (`run_member` then returns), and when the coordinator is gone or its lease has run out (it
+then raises): a process that was frozen, and wakes up when another one is in its place, does nothing more. While one
 incarnation of a member lives, a second copy is turned away and must raise: where a scheduler runs members, one that
 returned would count as finished, and the original would be killed.
 """
@@ -19,8 +20,19 @@ from dataclasses import dataclass, replace
 
 from jetfast.control import messages
 from jetfast.control.endpoint import Address, dial
+from jetfast.control.leases import ASKS_PER_LEASE, LEASE_S, HeldLease, lease_clock
 from jetfast.control.member_agent import MemberAgent, unpickle_dag
-from jetfast.control.messages import NO_EXECUTION, Cancel, MemberMessage, Prepare, Registered, Shutdown
+from jetfast.control.messages import (
+    NO_EXECUTION,
+    Cancel,
+    LeaseGranted,
+    MemberMessage,
+    Prepare,
+    Registered,
+    RenewLease,
+    Shutdown,
+    TurnedAway,
+)
 from jetfast.control.peers import EVERY_EXECUTION, PeerDoor
 from jetfast.control.versions import running_versions
 from jetfast.control.wire import COORDINATOR, Connection, Hello, Purpose, Token
@@ -29,9 +41,6 @@ from jetfast.engine.socket_transport import WAITING_BYTES_MAX, SocketTransport
 from jetfast.errors import JetfastError, MemberLostError, ProtocolError, ResourcesError, TransportError
 
 logger = logging.getLogger("jetfast.member")
-
-WELCOME = b"welcome"
-"""The coordinator's answer to a registration; anything else is why the member is turned away."""
 
 LOOK_S = 1.0
 """Time between two looks whether what carries the member is still there."""
@@ -47,6 +56,8 @@ class MemberTask:
     port_range: tuple[int, int] | None = None
     incarnation: int = 0
     """Counts the processes that have been this member."""
+    lease_s: float = LEASE_S
+    """How long it lives without a word from the coordinator."""
 
     def again(self, incarnation: int) -> "MemberTask":
         """Return the task of another process that is to be the same member."""
@@ -108,18 +119,31 @@ def run_member(task: MemberTask, surroundings: Surroundings) -> None:
             address=door.address,
             versions=running_versions(),
         )
+        asked_s = lease_clock()
         connection.send(messages.encode(registered))
         answer = connection.receive()
-        if answer is None or bytes(answer) != WELCOME:
-            why = "the coordinator has gone" if answer is None else answer.decode(errors="replace")
+        welcome = None if answer is None else messages.decode_from_coordinator(answer)
+        if not isinstance(welcome, LeaseGranted):
+            why = welcome.why if isinstance(welcome, TurnedAway) else "the coordinator has gone"
             raise MemberLostError(f"{where} was turned away: {why}")
-        _Member(connection, door, surroundings).run(where)
+        _Member(task, connection, door, surroundings, HeldLease(asked_s + welcome.lease_us / 1e6)).run(where)
 
 
 class _Member:
-    """A registered member: the agent (on the thread that calls `run`), a reader, and a thread that watches over it."""
+    """A registered member: the agent (on the thread that calls `run`), a reader, a thread that asks for leases, and one
+    that watches over it and never waits for anybody.
+    """
 
-    def __init__(self, connection: Connection, door: PeerDoor, surroundings: Surroundings) -> None:
+    def __init__(
+        self,
+        task: MemberTask,
+        connection: Connection,
+        door: PeerDoor,
+        surroundings: Surroundings,
+        lease: HeldLease,
+    ) -> None:
+        self._task = task
+        self._lease = lease
         self._connection = connection
         self._door = door
         self._surroundings = surroundings
@@ -133,7 +157,7 @@ class _Member:
     def run(self, where: str) -> None:
         threads = [
             threading.Thread(target=run, name=f"jetfast-member-{what}", daemon=True)
-            for what, run in (("reader", self._read), ("watch", self._watch))
+            for what, run in (("reader", self._read), ("lease", self._ask), ("watch", self._watch))
         ]
         for thread in threads:
             thread.start()
@@ -162,6 +186,12 @@ class _Member:
         try:
             while (data := self._connection.receive()) is not None:
                 message = messages.decode_from_coordinator(data)
+                if isinstance(message, LeaseGranted):
+                    self._lease.granted(message.number, message.lease_us / 1e6)
+                    continue
+                if self._lease.left_s(lease_clock()) <= 0:  # it may have waited here for long
+                    self._end("its lease has run out")
+                    return
                 if isinstance(message, Cancel):
                     self._door.cancel(message.execution_id)
                 elif isinstance(message, Shutdown):
@@ -174,11 +204,20 @@ class _Member:
             if not self._told_to_end:
                 self._end(f"the connection to the coordinator broke: {error}")
 
+    def _ask(self) -> None:
+        """Ask for leases until the end. Without the coordinator the reader ends."""
+        with contextlib.suppress(TransportError):
+            while not self._ending.wait(self._task.lease_s / ASKS_PER_LEASE):
+                number = self._lease.ask(lease_clock())
+                self._send(RenewLease(execution_id=NO_EXECUTION, member=self._task.member, number=number))
+
     def _watch(self) -> None:
-        """End with what carries the member: it may be gone without a word. Kill what does not end by itself."""
-        while not self._ending.wait(LOOK_S):
+        """End with the lease, and with what carries the member. Kill what does not end by itself."""
+        while not self._ending.wait(max(0.0, min(LOOK_S, self._lease.left_s(lease_clock())))):
             if (missing := self._surroundings.missing()) is not None:
                 self._end(missing)
+            elif self._lease.left_s(lease_clock()) <= 0:
+                self._end(f"its lease has run out: the coordinator did not answer for {self._task.lease_s:g} s")
         if not self._done.wait(self._surroundings.exit_grace_s):
             logger.error("the member does not stop (%s); ending its process", self._lost)
             os._exit(1)

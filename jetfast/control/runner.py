@@ -2,13 +2,16 @@
 
 All that happens is put into one queue (`register`, `receive`, `lost`, `cancel`, `fail`: any thread, never block); one
 thread takes it out, asks the coordinator, and performs the commands. Delivered rows and metrics bypass the machines.
-The snapshot store has a thread of its own, so that one that hangs holds up neither rows nor a cancellation.
+The snapshot store has a thread of its own, so that one that hangs holds up neither rows nor a cancellation; another one
+looks now and then whether the execution record is still that of this coordinator, by which members live (`leases`).
 
 Without threads (a simulator): do not call `start` but `begin`; then `handle_next` handles one event if there is one,
-`deadline` tells when `handle_timers` has something to do, and `run_store` calls the store when and where it likes.
+`deadline` tells when `handle_timers` has something to do, and `run_store` and `run_look` call the store when and where
+they like.
 """
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -37,18 +40,21 @@ from jetfast.control.failures import Failure, rebuild
 from jetfast.control.job_events import (
     AnswerRequest,
     AwaitDelay,
+    AwaitPredecessors,
     AwaitSettleTime,
     CancelRequested,
     ClusterFailed,
     DelayOver,
     EndJob,
     OperationAsked,
+    PredecessorsGone,
     ReportSuspension,
     SettleTimeOver,
     StartJob,
 )
 from jetfast.control.job_state import SETTLE_TIMEOUT_S, JobTerms
 from jetfast.control.job_status import TERMINAL, JobStatus
+from jetfast.control.leases import ASKS_PER_LEASE, LEASE_S, GrantedLeases, lease_clock
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Registered
 from jetfast.control.progress_explanation import explain_progress
 from jetfast.control.snapshot_explanation import explain_snapshot
@@ -64,14 +70,22 @@ from jetfast.control.snapshot_round import (
     RoundPhase,
     SaveMember,
 )
-from jetfast.control.store_commands import StoreCommand, perform
+from jetfast.control.store_commands import (
+    RecordSeen,
+    ReplaceRecord,
+    StoreCommand,
+    StoreWritten,
+    have_ended,
+    look,
+    perform,
+)
 from jetfast.control.versions import running_versions, version_difference
 from jetfast.core.crash_points import reach
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.engine.standstill import STANDSTILL_S
 from jetfast.engine.state_writer import StateWriter, StateWriterThread
-from jetfast.engine.submission_record import SubmissionRecord
+from jetfast.engine.submission_record import CoordinatorRecord, SubmissionRecord
 from jetfast.errors import (
     InvalidTransition,
     MemberLostError,
@@ -88,6 +102,9 @@ ENDING_WARNING_S = 10.0
 """Members that have not stopped so long after the outcome was decided are named in the log, again and again."""
 DEFAULT_SNAPSHOT_INTERVAL_S = 10.0
 
+FENCE_LOOK_S = 0.02
+"""Time between two looks whether the members of an earlier coordinator have ended."""
+
 SLOW_ROUND_S = 60.0
 """What a snapshot waits for that is not over after so long is told in the log, again and again."""
 
@@ -97,7 +114,19 @@ class SlowRound:
     """A snapshot takes long; no machine hears of it, for slowness is no reason to do anything."""
 
 
-Timer = type[IntervalOver] | type[DelayOver] | type[SettleTimeOver] | type[SlowRound]
+@dataclass(frozen=True)
+class LookDue:
+    """It is time to look whose the job is."""
+
+
+Timer = (
+    type[IntervalOver]
+    | type[DelayOver]
+    | type[SettleTimeOver]
+    | type[PredecessorsGone]
+    | type[SlowRound]
+    | type[LookDue]
+)
 
 
 class MemberLink(Protocol):
@@ -143,6 +172,10 @@ class JobSettings:
     """Why the guarantee is not the one that was asked for, a sentence for each step."""
     submission: SubmissionRecord | None = None
     """What the execution record is to keep of all this."""
+    coordinator: CoordinatorRecord | None = None
+    """What it is to keep of this coordinator; None: nobody will ask."""
+    lease_s: float = LEASE_S
+    """How long members live without a word from the coordinator."""
 
 
 @dataclass
@@ -169,6 +202,14 @@ class _Told:
     event: Event
 
 
+@dataclass(frozen=True)
+class _Looked:
+    """What was seen of the execution record, not before `as_of_s` of the lease clock."""
+
+    seen: RecordSeen
+    as_of_s: float
+
+
 _execution_id_lock = threading.Lock()
 _last_execution_id = 0
 
@@ -191,10 +232,16 @@ class Runner:
         clock: Callable[[], float] = time.monotonic,
         ending_warning_s: float = ENDING_WARNING_S,
         run_store: StateWriter | None = None,
+        run_look: StateWriter | None = None,
+        lease_clock: Callable[[], float] = lease_clock,
         new_execution_id: Callable[[int], int] = new_execution_id,
     ) -> None:
-        """`run_store` calls what works with the snapshot store, in its order; default: a thread of its own."""
+        """`run_store` and `run_look` call what works with the snapshot store, each in its order; default: threads of
+        their own. `lease_clock` is that of leases.
+        """
         self.plan = plan
+        self.leases = GrantedLeases(plan.lease_s, math.inf if plan.coordinator is None else -math.inf)
+        """Of its members."""
         self.members: dict[int, MemberView] = {}
         self.delivered: dict[str, list[pa.RecordBatch]] = {}
         """Rows of `collect` sinks, by vertex."""
@@ -219,6 +266,7 @@ class Runner:
                 max_restarts=plan.max_restarts,
                 suspend_on_failure=plan.suspend_on_failure,
                 submission=plan.submission,
+                coordinator=plan.coordinator,
             ),
             JobShape(plan.member_count, plan.partition_count, plan.parallelism),
             new_execution_id,
@@ -230,11 +278,20 @@ class Runner:
         self._ending_warning_s = ending_warning_s
         self._store_thread = StateWriterThread(f"jetfast-store-{plan.job}")
         self._run_store = self._store_thread if run_store is None else run_store
+        self._look_thread = StateWriterThread(f"jetfast-look-{plan.job}")
+        self._run_look = self._look_thread if run_look is None else run_look
+        self._lease_clock = lease_clock
+        self._looking = False
+        self._predecessors: tuple[CoordinatorRecord, ...] = ()
+        self._fenced_until_s = 0.0
+        """By then their leases have run out."""
+        self._ending_since_s: float | None = None
+        """Or since members that do not end were named last."""
         self._round_started_s = 0.0
         self._delay_cause: Exception | None = None
         self._started_s = clock()
         self._ended_s: float | None = None
-        self._queue: queue.SimpleQueue[Event | _Registration | _Told] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Event | _Registration | _Told | _Looked] = queue.SimpleQueue()
         self._delivered_lock = threading.Lock()
         self._publications: set[str] = set()
         """Ids of what has been delivered, of all executions."""
@@ -275,11 +332,15 @@ class Runner:
         self.begin()
         if self.plan.snapshot_store is not None:
             self._store_thread.start()
+        if self.plan.coordinator is not None:
+            self._look_thread.start()
         self._thread.start()
 
     def begin(self) -> None:
         """Let the job begin when the first event is handled. `start` does it."""
         self._queue.put(StartJob())
+        if self.plan.coordinator is not None:
+            self._await_look()
 
     def register(self, member: int, link: MemberLink, registered: Registered) -> None:
         """A member (its index in the job) is there; from now on it is spoken to through `link`."""
@@ -391,6 +452,10 @@ class Runner:
                 event = timer()
                 if isinstance(event, SlowRound):
                     self._tell_of_slow_round()
+                elif isinstance(event, LookDue):
+                    self._look()
+                elif isinstance(event, PredecessorsGone) and not self._are_gone(self._predecessors):
+                    self._await_fence()
                 else:
                     self._handle(event)
                 return True
@@ -408,9 +473,9 @@ class Runner:
     def _run(self) -> None:
         try:
             while not self._ended.is_set():
-                if not self.handle_timers() and not self.handle_next(self._patience_s()) and self._is_ending:
-                    waiting_for = self.coordinator.execution.waiting_for
-                    logger.warning("job %s: still waiting for member(s) %s to stop", self.plan.job, waiting_for)
+                if not self.handle_timers():
+                    self.handle_next(self._patience_s())
+                self._tell_of_slow_end()
         except Exception as error:  # a bug, ours or the cluster's: whoever waits must not wait for ever
             logger.exception("job %s: the coordinator broke", self.plan.job)
             broken = ProtocolError(f"the coordinator broke: {type(error).__name__}: {error}")
@@ -428,15 +493,31 @@ class Runner:
             return due_s
         return self._ending_warning_s if due_s is None else min(due_s, self._ending_warning_s)
 
-    def _handle(self, event: "Event | _Registration | _Told") -> None:
+    def _tell_of_slow_end(self) -> None:
+        now = self._clock()
+        if not self._is_ending:
+            self._ending_since_s = None
+        elif self._ending_since_s is None:
+            self._ending_since_s = now
+        elif now - self._ending_since_s >= self._ending_warning_s:
+            waiting_for = self.coordinator.execution.waiting_for
+            logger.warning("job %s: still waiting for member(s) %s to stop", self.plan.job, waiting_for)
+            self._ending_since_s = now
+
+    def _handle(self, event: "Event | _Registration | _Told | _Looked") -> None:
         if self._ended.is_set():
             return
         for command in self._decide(event):
             self._perform(command)
 
-    def _decide(self, event: "Event | _Registration | _Told") -> list[Command]:
+    def _decide(self, event: "Event | _Registration | _Told | _Looked") -> list[Command]:
         if isinstance(event, _Registration):
             return self._admit(event)
+        if isinstance(event, _Looked):
+            if self.coordinator.job.owns(event.seen.execution_id):
+                self.leases.confirm(event.as_of_s)
+                return []
+            event = event.seen
         if isinstance(event, _Told):
             if event.execution_id != self.coordinator.execution_id:
                 logger.debug("dropped %s: it belongs to another execution", event.event)
@@ -465,11 +546,51 @@ class Runner:
         assert store is not None
 
         def work() -> None:
+            began_s = self._lease_clock()
             answer = perform(store, self.plan.job, command)
+            if isinstance(command, ReplaceRecord) and isinstance(answer, StoreWritten):
+                self.leases.confirm(began_s)
             if answer is not None:
                 self._queue.put(StoreAnswered(command, answer))
 
         self._run_store(work)
+
+    def _await_look(self) -> None:
+        self.timers[LookDue] = self._clock() + self.plan.lease_s / ASKS_PER_LEASE
+
+    def _look(self) -> None:
+        """Look at the execution record, unless the last look is not over yet."""
+        self._await_look()
+        store = self.plan.snapshot_store
+        if self._looking or store is None:
+            return
+
+        def work() -> None:
+            as_of_s = self._lease_clock()
+            seen = look(store, self.plan.job)
+            self._looking = False
+            if seen is not None:
+                self._queue.put(_Looked(seen, as_of_s))
+
+        self._looking = True
+        self._run_look(work)
+
+    def _await_predecessors(self, command: AwaitPredecessors) -> None:
+        self._predecessors = command.coordinators
+        seconds = max(coordinator.lease_us for coordinator in command.coordinators) / 1e6
+        self._fenced_until_s = self._clock() + seconds
+        logger.info(
+            "job %s: another coordinator had it; waiting for the end of its members, at most %g s",
+            self.plan.job,
+            seconds,
+        )
+        self._await_fence()
+
+    def _await_fence(self) -> None:
+        self.timers[PredecessorsGone] = min(self._clock() + FENCE_LOOK_S, self._fenced_until_s)
+
+    def _are_gone(self, coordinators: tuple[CoordinatorRecord, ...]) -> bool:
+        return self._clock() >= self._fenced_until_s or all(map(have_ended, coordinators))
 
     def _summon(self, command: SummonMember) -> None:
         self.summon(command.member)
@@ -582,6 +703,7 @@ class Runner:
         except Exception:
             logger.exception("job %s: its cluster could not release all that it held", self.plan.job)
         self._store_thread.stop(finish=True)
+        self._look_thread.stop()
         self.error = error
         self._ended_s = self._clock()
         with self._requests_lock:
@@ -650,6 +772,7 @@ _PERFORM: dict[type, Callable[[Runner, Any], None]] = {  # Any: the command clas
     EndMember: Runner._end_round,
     ReportRound: Runner._report_round,
     AwaitInterval: Runner._await_interval,
+    AwaitPredecessors: Runner._await_predecessors,
     AwaitDelay: Runner._await_delay,
     AwaitSettleTime: Runner._await_settle_time,
     AnswerRequest: Runner._answer_request,

@@ -8,13 +8,14 @@
     DeleteAreas         (nothing; what cannot be deleted now is deleted after the next snapshot)
 
 At most one of those that are answered is awaited at a time. A store may take as long as it likes: the machines never
-wait.
+wait. Besides, a coordinator looks at the record a few times within a lease, whoever asks for what: RecordSeen.
 """
 
 import logging
 import time
 from dataclasses import dataclass
 
+from jetfast.control.lifeline import has_ended
 from jetfast.core.crash_points import reach
 from jetfast.engine.snapshot_copy import export_snapshot, import_snapshot
 from jetfast.engine.snapshot_store import (
@@ -24,6 +25,7 @@ from jetfast.engine.snapshot_store import (
     ValidationRecord,
     VersionedRecord,
 )
+from jetfast.engine.submission_record import CoordinatorRecord
 from jetfast.errors import JetfastError, OutcomeUnknown
 
 logger = logging.getLogger("jetfast")
@@ -81,6 +83,15 @@ class RecordRead:
     """There is this record, or none."""
 
     found: VersionedRecord | None
+    uncertain: tuple[CoordinatorRecord, ...] = ()
+    """Of its coordinators, those whose processes may not all have ended."""
+
+
+@dataclass(frozen=True)
+class RecordSeen:
+    """The record is that of this execution; None: there is none any more."""
+
+    execution_id: int | None
 
 
 @dataclass(frozen=True)
@@ -104,7 +115,7 @@ def perform(store: SnapshotStore, job: str, command: StoreCommand) -> StoreAnswe
     """Do what a command says, for as long as it takes; return the answer (None: nobody waits for one)."""
     try:
         if isinstance(command, ReadRecord):
-            return RecordRead(store.read_record(job))
+            return _read_record(store, job)
         if isinstance(command, WriteValidation):
             reach("before_validation_record")
             store.write_validation(job, command.record)
@@ -128,6 +139,28 @@ def perform(store: SnapshotStore, job: str, command: StoreCommand) -> StoreAnswe
         unknown = OutcomeUnknown(f"{store.name} failed: {type(error).__name__}: {error}")
         unknown.__cause__ = error
         return StoreFailed(unknown)
+
+
+def look(store: SnapshotStore, job: str) -> RecordSeen | None:
+    """See whose the job is; None: its record cannot be read now."""
+    try:
+        found = store.read_record(job)
+    except Exception as error:
+        logger.debug("job %s: its record in %s cannot be read: %s", job, store.name, error)
+        return None
+    return RecordSeen(None if found is None else found.record.execution_id)
+
+
+def _read_record(store: SnapshotStore, job: str) -> RecordRead:
+    found = store.read_record(job)
+    if found is None:
+        return RecordRead(None)
+    return RecordRead(found, tuple(known for known in found.record.coordinators if not have_ended(known)))
+
+
+def have_ended(coordinator: CoordinatorRecord) -> bool:
+    """Have all processes of a coordinator ended, for certain?"""
+    return coordinator.lifeline is not None and has_ended(coordinator.lifeline)
 
 
 def _replace_record(store: SnapshotStore, command: ReplaceRecord) -> int:

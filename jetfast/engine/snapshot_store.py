@@ -21,7 +21,7 @@ from typing import Annotated, NamedTuple, Protocol
 import msgspec
 from msgspec import Meta, Struct
 
-from jetfast.engine.submission_record import SubmissionRecord
+from jetfast.engine.submission_record import CoordinatorRecord, SubmissionRecord
 from jetfast.errors import SnapshotDamaged
 from jetfast.types import PARTITION_COUNT
 
@@ -115,6 +115,8 @@ class ExecutionRecord(Struct, frozen=True, forbid_unknown_fields=True):
     """Of a named snapshot: when, by the wall clock, microseconds since 1970."""
     submission: SubmissionRecord | None = None
     """How it was submitted last; None: it is a named snapshot."""
+    coordinators: tuple[CoordinatorRecord, ...] = ()
+    """Whose members may live: that of the execution, and earlier ones of whose end nobody was certain then."""
 
 
 class VersionedRecord(NamedTuple):

@@ -1,9 +1,9 @@
-"""How a job was submitted, as its execution record keeps it: all that goes on with it needs, except the pipeline.
+"""What an execution record keeps of how a job was submitted, all but the pipeline, and of who coordinates it.
 
 The pipeline is code, which comes from the user each time; nothing in a store is unpickled.
 """
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 
@@ -11,6 +11,25 @@ from jetfast.core.guarantee import Guarantee
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
+
+
+class Lifeline(NamedTuple):
+    """Held by the processes of a coordinator while one of them lives; `jetfast.control.lifeline` says how."""
+
+    host_id: str
+    path: str
+    device: int
+    inode: int
+    offset: int
+
+
+class CoordinatorRecord(Struct, frozen=True, forbid_unknown_fields=True):
+    """A coordinator whose members another one must not meet."""
+
+    lease_us: Positive
+    """By then they have ended: so long after another coordinator has claimed the job."""
+    lifeline: Lifeline | None = None
+    """None: it cannot be told whether they have ended before."""
 
 
 class SubmissionRecord(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -21,6 +21,9 @@ from jetfast.spark.jobs import SparkJobs
 from jetfast.spark.slots import WAIT_S, check_session, count_slots, require_slots
 from jetfast.types import Duration, positive_duration_us
 
+LEASE_US = 30_000_000
+"""Long: without snapshots a member that is given up is the end of the job."""
+
 
 class SparkCluster:
     """Runs jobs on the executors of a Spark session, each member in a Python worker of its own.
@@ -83,7 +86,7 @@ class SparkCluster:
         dag = submission.pickled_dag()
         _check_driver()
         require_slots(lambda: count_slots(self.spark), self.members, WAIT_S)
-        runner = Runner(submission.settings(pickled_dag=dag))
+        runner = Runner(submission.settings(pickled_dag=dag, lease_us=LEASE_US))
         members = MemberLinks(
             SparkJobs(self.spark), runner, self._host(), self._bind(), self.port_range, self._start_timeout_s
         )

@@ -6,6 +6,7 @@ import pytest
 
 from jetfast.control.job_events import (
     AwaitDelay,
+    AwaitPredecessors,
     AwaitSettleTime,
     BeginExecution,
     CancelRequested,
@@ -16,12 +17,22 @@ from jetfast.control.job_events import (
     ExecutionEnded,
     JobCommand,
     JobEvent,
+    PredecessorsGone,
     SettleTimeOver,
     StartJob,
 )
 from jetfast.control.job_state import JobPhase, JobState, JobTerms
-from jetfast.control.store_commands import DeleteAreas, ReadRecord, RecordRead, ReplaceRecord, StoreFailed, StoreWritten
+from jetfast.control.store_commands import (
+    DeleteAreas,
+    ReadRecord,
+    RecordRead,
+    RecordSeen,
+    ReplaceRecord,
+    StoreFailed,
+    StoreWritten,
+)
 from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea, VersionedRecord
+from jetfast.engine.submission_record import CoordinatorRecord
 from jetfast.errors import (
     InvalidTransition,
     JobCancelledError,
@@ -102,6 +113,56 @@ def test_a_record_with_a_decided_snapshot_is_restored_from_and_keeps_the_largest
 def test_an_execution_id_is_greater_than_that_of_the_record_whatever_the_clock_says() -> None:
     claimed = executing(job(), ExecutionRecord("job", "first", 5000, SNAPSHOT))
     assert claimed.record.execution_id == 5001
+
+
+def test_who_claims_the_job_of_another_coordinator_waits_for_the_end_of_its_members() -> None:
+    unsure, other = CoordinatorRecord(lease_us=5_000_000), CoordinatorRecord(lease_us=1)
+    own = CoordinatorRecord(lease_us=7)
+    state = job(coordinator=own)
+    found_them = RecordRead(VersionedRecord(BEFORE, 9), uncertain=(unsure, other))
+    (claim,) = run(state, StartJob(), found_them)[1:]
+    assert isinstance(claim, ReplaceRecord)
+    assert claim.record.coordinators == (unsure, other, own), "if this one dies, the next one waits for all of them"
+    assert run(state, StoreWritten(10)) == [AwaitPredecessors((unsure, other))]
+    assert state.phase is JobPhase.FENCING
+    claimed = VersionedRecord(claim.record, 10)
+    assert run(state, PredecessorsGone()) == [BeginExecution(100, claimed, settle_only=False)]
+    run(state, ExecutionEnded(LOST, claimed))
+    (again_claimed,) = run(state, DelayOver(), RecordRead(claimed, uncertain=(unsure, own)))[1:]
+    assert isinstance(again_claimed, ReplaceRecord)
+    assert again_claimed.record.coordinators == (own,), "it has waited for the others"
+    (begin,) = run(state, StoreWritten(11))
+    assert isinstance(begin, BeginExecution)
+
+
+def test_who_waits_for_others_can_be_cancelled_and_settles_only_after_them() -> None:
+    state = job()
+    unsure = CoordinatorRecord(lease_us=5_000_000)
+    run(state, StartJob(), RecordRead(VersionedRecord(BEFORE, 9), uncertain=(unsure,)), StoreWritten(10))
+    assert run(state, CancelRequested()) == [AwaitSettleTime()]
+    (begin,) = run(state, PredecessorsGone())
+    assert isinstance(begin, BeginExecution)
+    assert begin.settle_only
+
+
+def test_a_coordinator_that_sees_another_ones_execution_in_the_record_ends_in_whatever_phase() -> None:
+    stranger = RecordSeen(777)
+    state = job()
+    assert run(state, stranger, StartJob(), stranger) == [ReadRecord()], "it has not claimed anything yet"
+
+    state = job()
+    claimed = executing(state, BEFORE)
+    assert run(state, RecordSeen(BEFORE.execution_id), RecordSeen(claimed.record.execution_id)) == []
+    (stop,) = run(state, stranger)
+    assert isinstance(stop, EndPresentExecution)
+    assert "has been taken over by execution 777" in str(stop.error)
+    assert run(state, ExecutionEnded(stop.error, claimed)) == [EndJob(stop.error)]
+
+    state = job()
+    run(state, ExecutionEnded(LOST, executing(state, BEFORE)))
+    (end,) = run(state, RecordSeen(None))
+    assert isinstance(end, EndJob)
+    assert "the execution record of job 'job' has gone" in str(end.error)
 
 
 def test_a_fresh_job_forgets_the_snapshot_but_only_once() -> None:

@@ -16,6 +16,7 @@ from jetfast.errors import ProtocolError
 VERSIONS = messages.Versions("3.11", "0.1.0", "18.0.0")
 FROM_MEMBER: list[messages.MemberMessage] = [
     messages.Registered(execution_id=0, member=1, incarnation=2, pid=77, host="a", address="a:9000", versions=VERSIONS),
+    messages.RenewLease(execution_id=0, member=1, number=3),
     messages.Prepared(execution_id=5, member=0),
     messages.Finished(execution_id=5, member=0),
     messages.Failed(execution_id=5, member=3, kind="JobFailedError", error="step 'x': boom", traceback="..."),
@@ -28,6 +29,8 @@ FROM_MEMBER: list[messages.MemberMessage] = [
     messages.SnapshotEnded(execution_id=5, member=1, snapshot_id=7),
 ]
 FROM_COORDINATOR: list[messages.CoordinatorMessage] = [
+    messages.TurnedAway(execution_id=0, why="the job is over"),
+    messages.LeaseGranted(execution_id=0, number=3, lease_us=5_000_000),
     messages.Prepare(
         execution_id=2**62,
         job="flights",

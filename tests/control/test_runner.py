@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -13,14 +14,17 @@ from jetfast.control.runner import JobSettings, Runner, new_execution_id
 from jetfast.control.versions import running_versions
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
-from jetfast.engine.snapshot_store import StateTotals
+from jetfast.engine.snapshot_store import ExecutionRecord, StateTotals, VersionedRecord
+from jetfast.engine.submission_record import CoordinatorRecord
 from jetfast.errors import (
     InvalidTransition,
     JobCancelledError,
     JobFailedError,
     MemberLostError,
     ProtocolError,
+    RecordConflict,
     ResourcesError,
+    StoreUnavailable,
     TransportError,
 )
 
@@ -351,3 +355,101 @@ def test_a_lost_member_is_summoned_again_when_the_delay_is_over_and_not_before()
     assert [link.kinds for link in links] == [["Prepare"], ["Prepare"]]
     assert links[1].sent[0].execution_id == 2
     assert (links[0].closed, links[1].closed) == (1, 0), "the dead one is let go"
+
+
+def coordinating(now: list[float], store: MemorySnapshotStore, **arguments: Any) -> tuple[Runner, list[SilentLink]]:
+    """A job that other coordinators may take over, without threads; its members come as soon as they are summoned."""
+    plan = JobSettings(
+        "job",
+        "id",
+        b"dag",
+        1,
+        1,
+        Guarantee.EXACTLY_ONCE,
+        2**20,
+        snapshot_store=store,
+        coordinator=CoordinatorRecord(lease_us=4_000_000),
+        lease_s=4.0,
+    )
+    runner = Runner(
+        plan,
+        clock=lambda: now[0],
+        lease_clock=lambda: now[0],
+        run_store=lambda work: work(),
+        run_look=lambda work: work(),
+        new_execution_id=lambda last: last + 1,
+        **arguments,
+    )
+    links: list[SilentLink] = []
+
+    def summon(member: int) -> None:
+        links.append(SilentLink(runner, member))
+        links[-1].register()
+
+    runner.summon = summon
+    runner.begin()
+    return runner, links
+
+
+def go_on(runner: Runner, now: list[float], until_s: float) -> None:
+    """Let time pass, from one timer to the next."""
+    while True:
+        while runner.handle_next() or runner.handle_timers():
+            pass
+        if runner.deadline is None or runner.deadline > until_s:
+            now[0] = until_s
+            return
+        now[0] = runner.deadline
+
+
+def test_a_job_of_another_coordinator_begins_when_the_leases_of_its_members_have_run_out() -> None:
+    now, store = [100.0], MemorySnapshotStore()
+    before = CoordinatorRecord(lease_us=9_000_000)
+    store.replace_record(ExecutionRecord("job", "first", 7, coordinators=(before,)), 0)
+    runner, links = coordinating(now, store)
+    go_on(runner, now, 108.9)
+    assert links == []
+    go_on(runner, now, 109.0)
+    go_on(runner, now, 109.1)
+    assert [link.kinds for link in links] == [["Prepare"]]
+    assert links[0].sent[0].execution_id == 8
+
+
+def test_a_coordinator_grants_leases_as_long_as_its_record_says_that_the_job_is_its_own() -> None:
+    now, store = [100.0], MemorySnapshotStore()
+    runner, links = coordinating(now, store)
+    assert runner.leases.grant(0, now[0]) == 0.0
+    go_on(runner, now, 150.5)
+    assert runner.leases.grant(0, now[0]) >= 3.0, "it looks once a second"
+    found = store.read_record("job")
+    assert found is not None
+    store.replace_record(msgspec.structs.replace(found.record, execution_id=50), found.version)
+    go_on(runner, now, 151.5)
+    assert [type(link.sent[-1]).__name__ for link in links] == ["Cancel"]
+    go_on(runner, now, 154.5)
+    assert runner.leases.grant(0, now[0]) == 0.0
+    runner.receive(0, messages.Failed(execution_id=1, member=0, kind="JobCancelledError", error="", traceback=""))
+    go_on(runner, now, 154.6)
+    assert isinstance(runner.error, RecordConflict)
+    assert "taken over by execution 50 of another coordinator" in str(runner.error)
+
+
+def test_no_leases_are_granted_while_a_store_hangs_or_cannot_be_read() -> None:
+    class Broken(MemorySnapshotStore):
+        broken = False
+
+        def read_record(self, job: str) -> VersionedRecord | None:
+            if self.broken:
+                raise StoreUnavailable("nobody there")
+            return super().read_record(job)
+
+    now, store = [100.0], Broken()
+    runner, _ = coordinating(now, store)
+    go_on(runner, now, 110.0)
+    assert runner.leases.left_s(now[0]) > 0
+    store.broken = True
+    go_on(runner, now, 115.0)
+    assert runner.leases.left_s(now[0]) <= 0
+    store.broken = False
+    go_on(runner, now, 117.0)
+    assert runner.leases.left_s(now[0]) > 0

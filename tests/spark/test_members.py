@@ -22,7 +22,7 @@ from jetfast.control import messages
 from jetfast.control.endpoint import Address, Listener, dial
 from jetfast.control.job import Job
 from jetfast.control.member_links import MemberLinks, OnEnd
-from jetfast.control.messages import NO_EXECUTION, Registered, Versions
+from jetfast.control.messages import NO_EXECUTION, LeaseGranted, Registered, Versions
 from jetfast.control.remote_member import MemberTask
 from jetfast.control.runner import JobSettings, Runner
 from jetfast.control.versions import running_versions
@@ -327,11 +327,12 @@ class BareCoordinator:
         self.token = make_token()
         self.listener = Listener(self.token, "coordinator", lambda hello: None, self.welcome)
         self.task = MemberTask(0, self.listener.address, self.token)
+        self.lease_us = 3_600_000_000
 
     def welcome(self, proven: Proven, hello: Hello) -> None:
         connection = Connection(proven)
         connection.receive()
-        connection.send(b"welcome")
+        connection.send(messages.encode(LeaseGranted(execution_id=0, number=0, lease_us=self.lease_us)))
         self.connection = connection
 
     def go(self) -> None:
@@ -347,6 +348,17 @@ def test_a_member_ends_when_the_coordinator_goes() -> None:
         coordinator.go()
         with pytest.raises(MemberLostError, match="member 0 on .* ended: the coordinator has gone"):
             member.result()
+    coordinator.listener.close()
+
+
+def test_a_member_ends_with_its_lease() -> None:
+    coordinator = BareCoordinator()
+    coordinator.lease_us = 50_000
+    with ThreadPoolExecutor(1) as pool:
+        member = pool.submit(run_spark_member, coordinator.task)
+        with pytest.raises(MemberLostError, match="ended: its lease has run out: the coordinator did not answer"):
+            member.result()
+    coordinator.go()
     coordinator.listener.close()
 
 
