@@ -70,4 +70,5 @@ $(VENV)/kernels.stamp: $(VENV)/packages.stamp $(KERNEL_SOURCES)
 	$(BIN)/python setup.py -q build_ext --inplace
 	@# An editable install by pip would compile everything once more; a path file is all that it comes to.
 	$(BIN)/python -c "import pathlib, site; pathlib.Path(site.getsitepackages()[0], 'jetfast.pth').write_text('$(CURDIR)\n')"
+	@printf '#!%s\nfrom jetfast.cli import main\n\nmain()\n' $(CURDIR)/$(BIN)/python > $(BIN)/jetfast && chmod +x $(BIN)/jetfast
 	touch $@

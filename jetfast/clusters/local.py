@@ -125,7 +125,7 @@ class LocalCluster:
         members = _LocalMembers(runner, submission, self.clock)
         runner.summon = members.summon
         runner.release = end_members(members.close, lifeline)
-        return start_job(runner, submission.dag, cluster=self.kind, progress=progress)
+        return start_job(runner, submission.dag, progress=progress)
 
     def __repr__(self) -> str:
         return f"LocalCluster(members={self.members}, workers={self.workers})"

@@ -109,7 +109,7 @@ class ProcessCluster:
         members = MemberLinks(MemberProcesses(lifeline), runner, start_timeout_s=self._start_timeout_s)
         runner.summon = members.summon
         runner.release = end_members(members.close, lifeline)
-        return start_job(runner, submission.dag, cluster=self.kind, progress=progress)
+        return start_job(runner, submission.dag, progress=progress)
 
     def __repr__(self) -> str:
         return f"ProcessCluster(members={self.members}, workers={self.workers})"

@@ -18,14 +18,14 @@ ANSWER_TIMEOUT_S = 2.0
 _running: weakref.WeakSet[Runner] = weakref.WeakSet()
 
 
-def start_job(runner: Runner, dag: Dag, *, cluster: str, progress: bool | None) -> Job:
-    """Let a job begin and return its handle. `cluster`: its kind, as `JobReport.cluster`.
+def start_job(runner: Runner, dag: Dag, *, progress: bool | None) -> Job:
+    """Let a job begin and return its handle.
 
     When the interpreter ends it is cancelled, and has EXIT_WAIT_S to stop: no member is left, no thread cut off in a
     kernel.
     """
     job = Job(runner, dag, progress=progress)
-    server = JobServer(job, cluster)
+    server = JobServer(job)
     runner.on_end = server.close
     server.start()
     runner.start()

@@ -38,6 +38,8 @@ class Job:
         self._sources = [name for name in dag.vertices if not dag.inbound(name)]
         self._sinks = [name for name in dag.vertices if not dag.outbound(name)]
         self._end_shown = False
+        self.submitted_at_us = time.time_ns() // 1000
+        """Wall clock, microseconds since 1970."""
 
     @property
     def name(self) -> str:

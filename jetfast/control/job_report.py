@@ -83,8 +83,8 @@ class JobReport(Struct, frozen=True):
     host: str
     jetfast: str
     """Version of jetfast that runs it."""
-    cluster: str
-    """local, processes or spark."""
+    cluster: str | None
+    """local, processes or spark; None: it runs on none of them."""
     status: str
     """not running, starting, running, suspended, suspended, exporting its snapshot, completing, failed or completed."""
     guarantee: str
@@ -129,7 +129,7 @@ class JobReport(Struct, frozen=True):
     steps: dict[str, StepFigures]
 
 
-def report_job(job: "Job", cluster: str, submitted_at_us: int) -> JobReport:
+def report_job(job: "Job") -> JobReport:
     """Return where a job stands. Figures are what members last told, a quarter of a second ago or so."""
     plan = job.runner.plan
     metrics = job.metrics
@@ -143,12 +143,12 @@ def report_job(job: "Job", cluster: str, submitted_at_us: int) -> JobReport:
         pid=os.getpid(),
         host=socket.gethostname(),
         jetfast=__version__,
-        cluster=cluster,
+        cluster=None if plan.submission is None else plan.submission.cluster,
         status=job.status.value,
         guarantee=job.guarantee.name,
         weakened_by=tuple(job.weakened_by),
         execution_id=job.runner.coordinator.execution_id,
-        submitted_at_us=submitted_at_us,
+        submitted_at_us=job.submitted_at_us,
         seconds=metrics["seconds"],
         restarts=metrics["restarts"],
         members_wanted=plan.member_count,

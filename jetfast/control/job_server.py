@@ -50,12 +50,9 @@ LAST_ANSWERS_S = 2.0
 class JobServer:
     """Serves one job from `start` to `close`."""
 
-    def __init__(self, job: Job, cluster: str, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """`cluster`: as `JobReport.cluster`."""
+    def __init__(self, job: Job, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self._job = job
-        self._cluster = cluster
         self._request_timeout_s = request_timeout_s
-        self._submitted_at_us = time.time_ns() // 1000
         self._listening: socket.socket | None = None
         self._path: Path | None = None
         self._lock = threading.Lock()
@@ -168,7 +165,7 @@ class JobServer:
             logger.info("job %s: process %s asks: %s", self._job.name, pid, encode_line(request).decode().strip())
         try:
             self._perform(request)
-            return Done(report_job(self._job, self._cluster, self._submitted_at_us))
+            return Done(report_job(self._job))
         except Exception as error:
             if not isinstance(error, JetfastError):
                 logger.exception("job %s: %s could not be answered", self._job.name, request)

@@ -91,7 +91,7 @@ class SparkCluster:
             SparkJobs(self.spark), runner, self._host(), self._bind(), self.port_range, self._start_timeout_s
         )
         runner.release = members.close
-        job = start_job(runner, submission.dag, cluster="spark", progress=progress)
+        job = start_job(runner, submission.dag, progress=progress)
         members.start()
         return job
 

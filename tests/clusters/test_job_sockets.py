@@ -52,7 +52,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 def endless(name: str = "endless", **options: object) -> jf.Job:
     pipeline = jf.Pipeline(name)
     rows = jf.memory({"n": list(range(10))}, partitions=2, unbounded=True)
-    pipeline.read(rows, name="rows").write(jf.console(limit=0), name="shown")
+    pipeline.read(rows, name="rows").collect("shown")
     options = {"guarantee": jf.Guarantee.AT_LEAST_ONCE, "progress": False, **options}
     return jf.LocalCluster(workers=1).submit(pipeline, **options)  # type: ignore[arg-type]
 
@@ -118,7 +118,7 @@ def test_who_cancels_is_answered_when_the_job_has_ended_and_nothing_of_it_is_lef
     with pytest.raises(JobCancelledError):
         job.wait()
     assert list(runtime.iterdir()) == []
-    assert not [thread.name for thread in threading.enumerate() if "endless" in thread.name]
+    until(lambda: not [thread.name for thread in threading.enumerate() if "endless" in thread.name])
     with pytest.raises(JobNotFound, match="no job named 'endless' runs here; running: none"):
         find_job("endless")
 
@@ -273,7 +273,7 @@ def test_what_is_refused_is_logged_with_the_process_that_asked(job: jf.Job, capl
 
 
 def test_who_says_nothing_is_let_go_in_time(job: jf.Job) -> None:
-    server = JobServer(job, "local", request_timeout_s=0.01)
+    server = JobServer(job, request_timeout_s=0.01)
     server.start()
     assert server.path is not None
     connected = connect_to_job(server.path, PATIENCE_S)

@@ -1,0 +1,15 @@
+"""The entry point of the command line."""
+
+import sys
+
+from jetfast.cli.exit_status import FAILED
+
+
+def main() -> None:
+    """Run the command that `sys.argv` names, and exit with its status."""
+    try:
+        from jetfast.cli.application import app
+    except (ImportError, ValueError) as error:  # kernels that were not built, a wrong JETFAST_SIMD
+        sys.stderr.write(f"jetfast: it cannot be loaded: {error}; unless that says more, install it again\n")
+        sys.exit(FAILED)
+    app(prog_name="jetfast")
