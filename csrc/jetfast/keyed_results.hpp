@@ -50,14 +50,13 @@ class KeyedResults : public KeyedFrames {
   // The fields of partial results and of saved rows.
   virtual const std::vector<Field>& partial_fields() const { return fields_; }
 
-  // State as rows ordered by partition, about rows_max of them: offsets[p] .. offsets[p + 1] are those of partition p.
-  // `cursor` is kMinTime at first and moves on; no rows: that was all.
-  virtual Rows save(int64_t& cursor, int64_t rows_max, std::vector<int64_t>& offsets) = 0;
+  // State as rows, about rows_max of them. `cursor` is kMinTime at first and moves on; no rows: that was all.
+  virtual Rows save(int64_t& cursor, int64_t rows_max) = 0;
 
   virtual void restore_bound(int32_t partition, int64_t bound) = 0;
 
-  // Keys of one of so many partitions have come back; hashing divides keys evenly, so as many of each will.
-  void expect_keys(int64_t partitions) { keys_.reserve(keys_.live() * partitions); }
+  // All state has come back.
+  virtual void finish_restore() {}
 
   int64_t late_rows = 0;         // missed every window
   int64_t partly_late_rows = 0;  // missed some

@@ -139,25 +139,18 @@ class SessionTable : public KeyedResults {
   // ---- snapshots
 
   // Open sessions of the entries from `next_entry` on. Columns: keys, first time, last time, fields.
-  Rows save(int64_t& next_entry, int64_t rows_max, std::vector<int64_t>& offsets) override {
+  Rows save(int64_t& next_entry, int64_t rows_max) override {
     check_not_emitting();
-    if (next_entry == kMinTime) {
-      assign_slot_partitions(frames_of_slot_);
-      next_entry = 0;
+    std::vector<uint32_t> entries, slots;
+    for (next_entry = std::max<int64_t>(next_entry, 0);
+         next_entry < pool_->count && static_cast<int64_t>(entries.size()) < rows_max; ++next_entry) {
+      const uint32_t slot = sessions_[static_cast<size_t>(next_entry)].slot;
+      if (slot == kNoEntry) continue;
+      entries.push_back(static_cast<uint32_t>(next_entry));
+      slots.push_back(slot);
     }
-    offsets.assign(static_cast<size_t>(partition_count_) + 1, 0);
-    std::vector<uint32_t> chosen;
-    for (; next_entry < pool_->count && static_cast<int64_t>(chosen.size()) < rows_max; ++next_entry)
-      if (sessions_[static_cast<size_t>(next_entry)].slot != kNoEntry) chosen.push_back(static_cast<uint32_t>(next_entry));
-    if (chosen.empty()) return Rows();
-    const auto partition_of = [this](uint32_t entry) { return partition_of_slot_[sessions_[entry].slot]; };
-    for (const uint32_t entry : chosen) ++offsets[static_cast<size_t>(partition_of(entry)) + 1];
-    for (int32_t partition = 0; partition < partition_count_; ++partition) offsets[partition + 1] += offsets[partition];
-    std::vector<int64_t> next(offsets.begin(), offsets.end() - 1);
-    std::vector<uint32_t> entries(chosen.size()), slots(chosen.size());
-    for (const uint32_t entry : chosen) entries[static_cast<size_t>(next[static_cast<size_t>(partition_of(entry))]++)] = entry;
+    if (entries.empty()) return Rows();
     const auto count = static_cast<int64_t>(entries.size());
-    for (int64_t i = 0; i < count; ++i) slots[i] = sessions_[entries[i]].slot;
     if (places) places->places = entries;
     Rows result;
     result.row_count = count;
@@ -194,6 +187,7 @@ class SessionTable : public KeyedResults {
     std::vector<int64_t> first, last;
     copy(batch.first, first);
     copy(batch.last, last);
+    keys_.reserve(keys_.live() + batch.row_count);
     find_sessions(batch.keys, nullptr, batch.row_count, first.data(), last.data());
     add_fields(*pool_, nullptr, batch.row_count, batch.fields);
     tell_sessions(nullptr, batch.row_count);

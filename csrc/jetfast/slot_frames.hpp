@@ -413,56 +413,53 @@ class SlotFrames : public KeyedResults {
     }
   }
 
-  // The entries of frames as columns: keys, frame, then one column per field. `rows`: where each goes, in the order of
-  // each_entry. So frames are read from end to end, and there are as many places to write at as there are partitions.
-  Rows partials_of(const std::vector<const Frame*>& frames, const uint32_t* rows, int64_t count) const {
+  // The entries of frames as columns, frame by frame: keys, frame, then one column per field.
+  Rows partials_of(const std::vector<const Frame*>& frames, int64_t count) const {
     const Block slot_memory = arena_.allocate(count * 4);
     auto* slots = reinterpret_cast<uint32_t*>(slot_memory.get());
-    scatter(frames, rows, [slots](const Frame&, uint32_t, uint32_t slot, uint32_t row) { slots[row] = slot; });
+    std::vector<FrameRows> parts;
+    int64_t row = 0;
+    for (const Frame* frame : frames) {
+      const int64_t start = row;
+      each_entry(*frame, [&](uint32_t, uint32_t slot) { slots[row++] = slot; });
+      const bool has_gaps = frame->dense && row - start < frame->count;
+      parts.push_back({frame, has_gaps ? slots + start : nullptr, start, row - start});
+    }
     if (places) places->places.assign(slots, slots + count);
     Rows result;
     result.row_count = count;
     result.columns = keys_.keys_of(slots, count, arena_);
     result.columns.push_back(allocate_fixed(arena_, fixed_type(Kind::int64, 8), count));
     auto* ends = result.columns.back().mutable_values<int64_t>();
-    scatter(frames, rows, [ends](const Frame& frame, uint32_t, uint32_t, uint32_t row) { ends[row] = frame.end; });
+    for (const FrameRows& part : parts) std::fill_n(ends + part.start, part.count, part.frame->end);
     for (size_t field = 0; field < fields_.size(); ++field) {
       result.columns.push_back(allocate_fixed(arena_, partial_type(partial_fields_[field]), count));
-      scatter_states(frames, rows, field, result.columns.back().mutable_values<uint8_t>());
+      for (const FrameRows& part : parts) copy_field(part, field, result.columns.back().mutable_values<uint8_t>());
     }
     return result;
   }
 
-  void scatter_states(const std::vector<const Frame*>& frames, const uint32_t* rows, size_t field, uint8_t* target) const {
-    const auto width = static_cast<size_t>(partial_fields_[field].width);
-    if (fields_[field].kind == FieldKind::sum_double) {
-      scatter(frames, rows, [&](const Frame& frame, uint32_t entry, uint32_t, uint32_t row) {
-        FloatSum sum;
-        if (frame.states[field]) sum.sum = sum_of(frame, field, entry);
-        std::memcpy(target + size_t{row} * sizeof(sum), &sum, sizeof(sum));
-      });
-    } else if (width == 8) {
-      scatter(frames, rows, [&](const Frame& frame, uint32_t entry, uint32_t, uint32_t row) {
-        const uint64_t none = 0;
-        const uint8_t* state = frame.state(field);
-        std::memcpy(target + size_t{row} * 8, state ? state + size_t{entry} * 8 : reinterpret_cast<const uint8_t*>(&none), 8);
-      });
-    } else {
-      scatter(frames, rows, [&](const Frame& frame, uint32_t entry, uint32_t, uint32_t row) {
-        uint8_t* place = target + size_t{row} * width;
-        if (frame.states[field])
-          std::memcpy(place, frame.state(field) + size_t{entry} * width, width);
-        else
-          std::memset(place, 0, width);
-      });
-    }
-  }
+  // The entries of a frame, all if `entries` is null, and the rows that they become.
+  struct FrameRows {
+    const Frame* frame;
+    const uint32_t* entries;
+    int64_t start, count;
+  };
 
-  // Calls write(frame, entry, slot, row) for each entry.
-  template <class Write>
-  static void scatter(const std::vector<const Frame*>& frames, const uint32_t* rows, Write&& write) {
-    for (const Frame* frame : frames)
-      each_entry(*frame, [&](uint32_t entry, uint32_t slot) { write(*frame, entry, slot, *rows++); });
+  void copy_field(const FrameRows& part, size_t field, uint8_t* target) const {
+    const int32_t width = partial_fields_[field].width;
+    target += part.start * width;
+    if (!part.frame->states[field]) {
+      std::memset(target, 0, static_cast<size_t>(part.count * width));
+    } else if (fields_[field].kind == FieldKind::sum_double) {
+      for (int64_t i = 0; i < part.count; ++i) {
+        FloatSum sum;
+        sum.sum = sum_of(*part.frame, field, part.entries ? part.entries[i] : static_cast<uint32_t>(i));
+        std::memcpy(target + i * static_cast<int64_t>(sizeof(sum)), &sum, sizeof(sum));
+      }
+    } else {
+      copy_states(width, target, nullptr, part.frame->state(field), part.entries, part.count);
+    }
   }
 
   // ---- keys

@@ -129,31 +129,20 @@ class WindowTable : public SlotFrames {
 
   // Partial results of the frames after `after_frame`, of as many frames as about rows_max rows are (at least one).
   // A key may have several rows of one frame (logs); restore adds them up.
-  Rows save(int64_t& after_frame, int64_t rows_max, std::vector<int64_t>& offsets) override {
+  Rows save(int64_t& after_frame, int64_t rows_max) override {
     check_not_emitting();
-    if (after_frame == kMinTime) assign_slot_partitions(held_slots());
-    offsets.assign(static_cast<size_t>(partition_count_) + 1, 0);
     std::vector<const Frame*> chosen;
     int64_t count = 0;
     for (auto item = frames_.upper_bound(after_frame); item != frames_.end(); ++item) {
-      int64_t entry_count = 0;
-      each_entry(*item->second, [&](uint32_t, uint32_t) { ++entry_count; });
+      const Frame& frame = *item->second;
+      const int64_t entry_count =
+          frame.dense ? frame.count - static_cast<int64_t>(zeros_among(frame.rows(), frame.count)) : frame.count;
       if (!chosen.empty() && count + entry_count > rows_max) break;
-      chosen.push_back(item->second.get());
+      chosen.push_back(&frame);
       count += entry_count;
       after_frame = item->first;
     }
-    for (const Frame* frame : chosen)
-      each_entry(*frame, [&](uint32_t, uint32_t slot) { ++offsets[partition_of_slot_[slot] + 1]; });
-    for (int32_t partition = 0; partition < partition_count_; ++partition) offsets[partition + 1] += offsets[partition];
-    std::vector<uint32_t> next(offsets.begin(), offsets.end() - 1);
-    if (count == 0) return Rows();
-    const Block memory = arena_.allocate(count * 4);
-    auto* rows = reinterpret_cast<uint32_t*>(memory.get());
-    uint32_t* row = rows;
-    for (const Frame* frame : chosen)
-      each_entry(*frame, [&](uint32_t, uint32_t slot) { *row++ = next[partition_of_slot_[slot]]++; });
-    return partials_of(chosen, rows, count);
+    return count == 0 ? Rows() : partials_of(chosen, count);
   }
 
   void restore_bound(int32_t partition, int64_t bound) override {
@@ -162,13 +151,19 @@ class WindowTable : public SlotFrames {
     greatest_bound_ = std::max(greatest_bound_, shape_.last_due(bound));
   }
 
-  // Saved rows of one partition come back. Frames of another slide go to the next boundary at or after their end.
-  void restore(const PartialColumns& batch, int32_t partition) {
+  // Saved rows come back. Frames of another slide go to the next boundary at or after their end.
+  void restore(const PartialColumns& batch) {
     group_partials(batch, true);
     first_accepted_ = 0;
+    int64_t key_count = keys_.live();  // at least: those of one frame are different
+    for (const FrameGroup& group : grouped_.groups) key_count = std::max(key_count, group.count);
+    keys_.reserve(key_count);
     take_partials(batch, false);
-    partition_of_slot_.resize(keys_.slot_limit(), 0);
-    for (const uint32_t slot : slots_) partition_of_slot_[slot] = partition;
+  }
+
+  // All state has come back.
+  void finish_restore() override {
+    if (!bounds_.empty()) assign_slot_partitions(held_slots());
   }
 
  private:

@@ -74,21 +74,28 @@ class ProcessorContext:
         self.counters[name] = self.counters.get(name, 0) + rows
 
 
+BROADCAST = -1
+BY_KEYS = -2
+
+
 @dataclass(frozen=True, slots=True)
 class StateBatch:
-    """Part of a processor's state: rows that belong to one partition (0 .. partition_count - 1), as Arrow.
+    """Part of a processor's state, as Arrow.
 
-    `partition` is the home of the state: on restore it goes to whichever processor owns that partition then.
     `kind` tells apart the tables that one processor saves ("windows", "bounds").
-    BROADCAST as partition: every processor of the vertex gets it.
+    `partition` says who gets it on restore, on whatever number of processors there are then:
+
+    BROADCAST : every processor of the vertex.
+    BY_KEYS : each row goes to the processor that owns the partition of its `keys` columns then, which is where rows
+        with these keys go (partition 0 if there are none). There may be another number of partitions then.
+    0 .. partition_count - 1 : whichever processor owns that partition then. A snapshot with such state cannot be
+        restored with another number of partitions.
     """
 
     partition: int
     kind: str
     rows: pa.RecordBatch
-
-
-BROADCAST = -1
+    keys: tuple[str, ...] = ()
 
 
 class Processor:

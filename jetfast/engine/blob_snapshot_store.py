@@ -30,7 +30,6 @@ from jetfast.engine.snapshot_store import (
     StateTotals,
     ValidationRecord,
     VersionedRecord,
-    totals_of,
 )
 from jetfast.errors import JobDefinitionError, OutcomeUnknown, RecordConflict, SnapshotDamaged, StoreUnavailable
 from jetfast.types import PARTITION_COUNT
@@ -157,8 +156,9 @@ class BlobSnapshotStore:
         partition_count: int = PARTITION_COUNT,
     ) -> StateTotals:
         name = f"{_area(job, area)}/{escaped(vertex)}/{escaped(file)}"
-        self.blobs.put(name, encode_state_file(vertex, entries, partition_count))
-        return totals_of(vertex, entries)
+        pieces, totals = encode_state_file(vertex, entries, partition_count)
+        self.blobs.put(name, pieces)
+        return totals
 
     def read_files(self, job: str, area: SnapshotArea, vertex: str) -> Iterator[StateEntry]:
         for name in self.blobs.list(f"{_area(job, area)}/{escaped(vertex)}"):

@@ -349,7 +349,7 @@ class Execution:
         if self.restore is None:
             return None
         owners = {name: plan.state_owners(name, self.partition_count) for name in plan.vertices}
-        return RestoredState(store, self.job, self.restore, self.partition_count, owners)
+        return RestoredState(store, self.job, self.restore, owners)
 
     def _tasklet(
         self,

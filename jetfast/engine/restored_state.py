@@ -9,7 +9,7 @@ itself saves of each processor:
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.core.processor import BROADCAST, ProcessorContext, StateBatch
+from jetfast.core.state_sharing import share_state
 from jetfast.engine.snapshot_store import SnapshotArea, SnapshotStore, StateEntry, read_whole
 from jetfast.engine.state_encoding import decode_state
 from jetfast.errors import JobDefinitionError
@@ -49,9 +50,8 @@ class RestoredState:
     Parameters
     ----------
     store, job, area : which snapshot
-    partition_count : of this execution; JobDefinitionError if the snapshot was taken with another
     owners : by vertex, the index in the whole cluster of the processor that owns each partition,
-        shape (partition_count,)
+        shape (partition_count,). The snapshot may have been taken with another number of partitions
     """
 
     def __init__(
@@ -59,18 +59,12 @@ class RestoredState:
         store: SnapshotStore,
         job: str,
         area: SnapshotArea,
-        partition_count: int,
         owners: Mapping[str, npt.NDArray[np.int32]],
     ) -> None:
         self.store = store
         self.job = job
         self.owners = owners
-        self.record = record = store.read_validation(job, area)
-        if record.partition_count != partition_count:
-            raise JobDefinitionError(
-                f"snapshot {area} of job {job!r} has {record.partition_count} key partitions, the cluster "
-                f"{partition_count}: start the cluster with as many as the snapshot has"
-            )
+        self.record = store.read_validation(job, area)
         self.shares: dict[str, dict[int, RestoredShare]] = {}
         self.locks = {vertex: threading.Lock() for vertex in owners}
 
@@ -89,7 +83,6 @@ class RestoredState:
         that lacks the names of its transactions would roll them back.
         """
         vertex = context.vertex
-        owners = self.owners[vertex]
         first = context.index - context.local_index
         shares = {index: RestoredShare() for index in range(first, first + context.local_parallelism)}
         finished: set[int] = set()
@@ -98,14 +91,15 @@ class RestoredState:
                 if take_engine_state(entry, shares.get(0)):
                     finished.add(entry.processor)
                 continue
-            if not any(partition == BROADCAST or int(owners[partition]) in shares for partition in entry.partitions):
+            if not self.concerns(vertex, entry, shares):
                 continue
             for state in decode_state(entry):
                 if state.partition == BROADCAST:
                     for share in shares.values():
                         share.states.append(state)
-                elif (owner := shares.get(int(owners[state.partition]))) is not None:
-                    owner.states.append(state)
+                else:
+                    for owner, part in share_state(state, self.owners[vertex], shares):
+                        shares[owner].states.append(part)
         saved_parallelism = self.record.parallelism.get(vertex, 0)
         for index, share in shares.items():
             if saved_parallelism == context.parallelism:
@@ -113,6 +107,20 @@ class RestoredState:
             else:
                 share.finished = 0 < saved_parallelism == len(finished)
         return shares
+
+    def concerns(self, vertex: str, entry: StateEntry, shares: Container[int]) -> bool:
+        """May any of an entry be for processors of this member? Raises JobDefinitionError if that cannot be told."""
+        owners = self.owners[vertex]
+        homes = [partition for partition in entry.partitions if partition >= 0]
+        if len(homes) < len(entry.partitions):
+            return True
+        if homes and self.record.partition_count != len(owners):
+            raise JobDefinitionError(
+                f"snapshot {self.record.area} of job {self.job!r} has {self.record.partition_count} key partitions, "
+                f"the cluster {len(owners)}, and step {vertex!r} has saved {entry.kind!r} by partition, not by keys: "
+                f"start the cluster with partition_count={self.record.partition_count}"
+            )
+        return any(int(owners[home]) in shares for home in homes)
 
 
 def take_engine_state(entry: StateEntry, first: RestoredShare | None) -> bool:

@@ -1,24 +1,26 @@
 """The bytes of snapshots in files: state, validation record, execution record.
 
     every file     "JETFAST" 0 | version u16 | kind u16 | partition count u32 | body
-    record         length u32 | CRC-32 of header and MessagePack u32 | MessagePack
-    state          entry* | 0xFFFFFFFF u32 | entry count u32 | bytes of rows u64 | CRC-32 of header and these three u32
-    entry          length of head u32 | head as MessagePack | length of rows u64 | CRC-32 u32 | rows
+    record         length u32 | CRC of header and MessagePack u32 | MessagePack
+    state          entry* | 0xFFFFFFFF u32 | entry count u32 | bytes of rows u64 | CRC of header and these three u32
+    entry          length of head u32 | head as MessagePack | length of rows u64 | CRC u32 | rows
 
-Integers are little-endian. A file that was torn has no end, or an end that does not fit; one that was altered fails a
-CRC. `docs/exactly_once.md` says what users may rely on; a change of these bytes is a new version.
+Integers are little-endian, CRCs are CRC-32C. A file that was torn has no end, or an end that does not fit; one that was
+altered fails a CRC. `docs/exactly_once.md` says what users may rely on; a change of these bytes is a new version.
 """
 
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 import msgspec
 
 from jetfast.engine.snapshot_store import (
+    NO_STATE,
     ExecutionRecord,
+    Piece,
     StateEntry,
+    StateTotals,
     ValidationRecord,
     decode_execution_record,
     decode_validation_record,
@@ -26,9 +28,10 @@ from jetfast.engine.snapshot_store import (
     entry_checksum,
 )
 from jetfast.errors import SnapshotDamaged
+from jetfast.kernels.checksums import crc32c
 
 MAGIC = b"JETFAST\0"
-VERSION = 1
+VERSION = 2
 _HEADER = struct.Struct("<8sHHI")
 _RECORD = struct.Struct("<II")
 _LENGTH = struct.Struct("<I")
@@ -49,24 +52,27 @@ class _EntryHead(msgspec.Struct, frozen=True, array_like=True):
     processor: int
     kind: str
     partitions: tuple[int, ...]
+    keys: tuple[str, ...]
 
 
 _encode_head = msgspec.msgpack.Encoder().encode
 _head_decoder = msgspec.msgpack.Decoder(_EntryHead)
 
 
-def encode_state_file(vertex: str, entries: Sequence[StateEntry], partition_count: int) -> list[bytes | memoryview]:
-    """Return the pieces of a file, in order: rows are not copied."""
+def encode_state_file(
+    vertex: str, entries: Sequence[StateEntry], partition_count: int
+) -> tuple[list[Piece], StateTotals]:
+    """Return the pieces of a file, in order, and its totals; rows are not copied."""
     header = _HEADER.pack(MAGIC, VERSION, FileKind.STATE, partition_count)
-    pieces: list[bytes | memoryview] = [header]
-    nbytes = 0
+    pieces: list[Piece] = [header]
+    totals = NO_STATE
     for entry in entries:
-        head = _encode_head(_EntryHead(entry.processor, entry.kind, entry.partitions))
-        rows = _ROWS.pack(len(entry.rows), entry_checksum(vertex, entry))
-        pieces += (_LENGTH.pack(len(head)), head, rows, entry.rows)
-        nbytes += len(entry.rows)
-    end = _END.pack(_END_MARK, len(entries), nbytes)
-    return [*pieces, end, _LENGTH.pack(zlib.crc32(header + end))]
+        head = _encode_head(_EntryHead(entry.processor, entry.kind, entry.partitions, entry.keys))
+        own = StateTotals(1, entry.nbytes, entry_checksum(vertex, entry))
+        pieces += (_LENGTH.pack(len(head)) + head + _ROWS.pack(own.nbytes, own.checksum), *entry.pieces)
+        totals += own
+    end = _END.pack(_END_MARK, totals.entries, totals.nbytes)
+    return [*pieces, end + _LENGTH.pack(crc32c(header + end))], totals
 
 
 def decode_state_file(vertex: str, data: bytes) -> Iterator[StateEntry]:
@@ -81,7 +87,7 @@ def decode_state_file(vertex: str, data: bytes) -> Iterator[StateEntry]:
         if head_length == _END_MARK:
             end = _unpack(_END, view, offset)
             (checksum,) = _unpack(_LENGTH, view, offset + _END.size)
-            expected = zlib.crc32(view[offset : offset + _END.size], zlib.crc32(view[: _HEADER.size]))
+            expected = crc32c(view[offset : offset + _END.size], crc32c(view[: _HEADER.size]))
             if end[1:] != (count, nbytes) or checksum != expected:
                 raise SnapshotDamaged(f"the end, at byte {offset}, does not fit {count} entries of {nbytes} bytes")
             if offset + _END.size + _LENGTH.size != len(view):
@@ -92,13 +98,13 @@ def decode_state_file(vertex: str, data: bytes) -> Iterator[StateEntry]:
         offset += head_length
         rows_length, checksum = _unpack(_ROWS, view, offset)
         offset += _ROWS.size
-        rows = bytes(_slice(view, offset, rows_length))
+        rows = _slice(view, offset, rows_length)
         offset += rows_length
         try:
             decoded = _head_decoder.decode(head)
         except (msgspec.MsgspecError, ValueError) as error:
             raise SnapshotDamaged(f"the entry at byte {start} cannot be read: {error}") from error
-        entry = StateEntry(decoded.processor, decoded.kind, decoded.partitions, rows)
+        entry = StateEntry(decoded.processor, decoded.kind, decoded.partitions, decoded.keys, (rows,))
         if entry_checksum(vertex, entry) != checksum:
             raise SnapshotDamaged(f"the entry at byte {start} was altered: its checksum does not fit")
         count += 1
@@ -113,7 +119,7 @@ def encode_record_file(record: ExecutionRecord | ValidationRecord) -> bytes:
     else:
         header = _HEADER.pack(MAGIC, VERSION, FileKind.EXECUTION, 0)
     body = encode_record(record)
-    return header + _RECORD.pack(len(body), zlib.crc32(header + body)) + body
+    return header + _RECORD.pack(len(body), crc32c(header + body)) + body
 
 
 def decode_validation_file(data: bytes) -> ValidationRecord:
@@ -131,7 +137,7 @@ def _record_body(data: bytes, kind: FileKind) -> bytes:
     _check_header(view, kind)
     length, checksum = _unpack(_RECORD, view, _HEADER.size)
     body = bytes(_slice(view, _HEADER.size + _RECORD.size, length))
-    if zlib.crc32(body, zlib.crc32(view[: _HEADER.size])) != checksum:
+    if crc32c(body, crc32c(view[: _HEADER.size])) != checksum:
         raise SnapshotDamaged("the record was altered: its checksum does not fit")
     return body
 
@@ -141,7 +147,10 @@ def _check_header(view: memoryview, kind: FileKind) -> None:
     if magic != MAGIC:
         raise SnapshotDamaged(f"it is no file of a snapshot: it begins with {magic!r}")
     if version != VERSION:
-        raise SnapshotDamaged(f"it has format version {version}; this version of jetfast reads {VERSION}")
+        raise SnapshotDamaged(
+            f"it has format version {version}; this version of jetfast reads {VERSION}: go on with the one that wrote "
+            "it, or run the job from the beginning with fresh=True"
+        )
     if found != kind:
         raise SnapshotDamaged(f"it holds kind {found}, expected {kind.value} ({kind.name.lower()})")
 

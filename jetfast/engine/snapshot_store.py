@@ -14,7 +14,6 @@ when it has returned. Who starts an execution replaces the record first, so that
 fails. Nothing in a store is unpickled: state is Arrow, records are MessagePack.
 """
 
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, NamedTuple, Protocol
 
@@ -23,9 +22,12 @@ from msgspec import Meta, Struct
 
 from jetfast.engine.submission_record import CoordinatorRecord, SubmissionRecord
 from jetfast.errors import SnapshotDamaged
+from jetfast.kernels.checksums import crc32c
 from jetfast.types import PARTITION_COUNT
 
 Count = Annotated[int, Meta(ge=0)]
+Piece = bytes | memoryview
+"""Of bytes that are stored one after the other; nobody changes it."""
 
 
 class SnapshotArea(Struct, frozen=True, order=True, forbid_unknown_fields=True):
@@ -46,8 +48,15 @@ class StateEntry(NamedTuple):
     kind: str
     partitions: tuple[int, ...]
     """`StateBatch.partition` of each record batch, in their order."""
-    rows: bytes | memoryview
-    """One Arrow IPC stream: schema and framing are paid once, not for each of 271 partitions. Nobody changes it."""
+    keys: tuple[str, ...]
+    """`StateBatch.keys` of all of them."""
+    pieces: tuple[Piece, ...]
+    """One Arrow IPC stream: schema and framing are paid once."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the stream."""
+        return sum(map(len, self.pieces))
 
 
 class StateTotals(Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,18 +77,15 @@ NO_STATE = StateTotals()
 
 def totals_of(vertex: str, entries: Iterable[StateEntry]) -> StateTotals:
     """Return the totals of entries of a vertex. The checksum is the sum of `entry_checksum`, modulo 2^48."""
-    count = nbytes = checksum = 0
-    for entry in entries:
-        count += 1
-        nbytes += len(entry.rows)
-        checksum += entry_checksum(vertex, entry)
-    return StateTotals(count, nbytes, checksum & 0xFFFFFFFFFFFF)
+    return sum((StateTotals(1, entry.nbytes, entry_checksum(vertex, entry)) for entry in entries), NO_STATE)
 
 
 def entry_checksum(vertex: str, entry: StateEntry) -> int:
-    """Return the CRC-32 of an entry: of whose state it is, and of its rows."""
-    head = f"{vertex}\0{entry.processor}\0{entry.kind}\0{entry.partitions}\0".encode()
-    return zlib.crc32(entry.rows, zlib.crc32(head))
+    """Return the CRC-32C of an entry: of whose state it is, and of its rows."""
+    checksum = crc32c(f"{vertex}\0{entry.processor}\0{entry.kind}\0{entry.partitions}\0{entry.keys}\0".encode())
+    for piece in entry.pieces:
+        checksum = crc32c(piece, checksum)
+    return checksum
 
 
 class ValidationRecord(Struct, frozen=True, forbid_unknown_fields=True):

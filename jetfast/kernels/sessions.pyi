@@ -20,7 +20,7 @@ class SessionTable(ResultTable):
         aggregates: Sequence[tuple[str, str, str | None]],
         timeout_us: int,
         partition_count: int = 271,
-        partitions: Iterable[int] | None = None,  # owned (None: all); `save` writes a bound for each
+        partitions: Iterable[int] | None = None,  # owned (None: all): `bounds` has one for each
     ) -> None: ...
     def advance(self, watermark: int) -> bool: ...  # every session with end < watermark becomes due; is there any?
     def memory(self) -> dict[str, int]: ...  # keys, sessions, key_bytes, session_bytes, bytes_per_key, ...

@@ -47,7 +47,7 @@ cdef class SessionTable(ResultTable):
             clock.leave()
         return dereference(self.table).is_emitting()
 
-    cdef int restore_rows(self, Batch batch, int32_t partition) except -1:
+    cdef int restore_rows(self, Batch batch) except -1:
         cdef cpp.SessionColumns columns = self._session_columns(batch)
         with nogil:
             dereference(self.table).restore(columns)

@@ -34,11 +34,11 @@ cdef class ResultTable:
     cdef object owned
     cdef str state_kind  # kind of the saved rows
     cdef bint started
-    cdef bint expects_keys
     cdef Places places
 
     cdef int start(self, TableLayout layout, partitions, str state_kind) except -1
-    cdef int restore_rows(self, Batch batch, int32_t partition) except -1
+    cdef int restore_rows(self, Batch batch) except -1
+    cdef int _check_not_started(self) except -1
 
 
 cdef class WindowTable(ResultTable):

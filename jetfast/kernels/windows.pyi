@@ -41,15 +41,17 @@ class ResultTable:
     def accumulate(self, batch: Batch, collect_late: bool = False) -> Batch | None: ...  # late and partly late rows
     def row_counts(self) -> tuple[int, int, int, int]: ...  # on time, late, partly late, rejected: each row in one
     def emit(self, rows_max: int = 65536) -> Batch | None: ...  # next due results, ascending end; None: nothing is due
-    def save(self) -> list[tuple[int, str, pa.RecordBatch]]: ...  # (partition, kind, rows)
-    def restore(self, partition: int, kind: str, rows: pa.RecordBatch) -> None: ...
+    def save(self) -> list[pa.RecordBatch]: ...  # of partial_schema
+    def bounds(self) -> dict[int, int]: ...  # by owned partition: up to which watermark its results were emitted
+    def restore(self, rows: pa.RecordBatch) -> None: ...
+    def restore_bound(self, partition: int, bound: int) -> None: ...  # of partitions of others: ignored
     def finish_restore(self) -> None: ...
     # For states that are kept beside the table, after tell_places. A place: a key's slot, or a session.
     def tell_places(self) -> None: ...
     def taken_rows(self) -> tuple[Rows, Places, Frames]: ...  # by the last call; of sessions no frames
     def merged_places(self) -> tuple[Places, Places]: ...  # sessions that joined in the last call: from, to
     def emitted_places(self) -> Places: ...  # of the rows of the last emit
-    def save_with_places(self) -> list[tuple[tuple[int, str, pa.RecordBatch], Places | None]]: ...  # pieces of save
+    def save_with_places(self) -> list[tuple[pa.RecordBatch, Places]]: ...
 
 class WindowTable(ResultTable):
     """Aggregates per key and window.
@@ -67,7 +69,7 @@ class WindowTable(ResultTable):
         slide_us: int,
         offset_us: int = 0,
         partition_count: int = 271,
-        partitions: Iterable[int] | None = None,  # owned (None: all); `save` writes a bound for each
+        partitions: Iterable[int] | None = None,  # owned (None: all): `bounds` has one for each
     ) -> None: ...
     def keep_top(
         self, by: str, count: int, ascending: bool = False, per: Sequence[str] = ()

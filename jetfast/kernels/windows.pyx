@@ -291,12 +291,12 @@ cdef class ResultTable:
         self.layout = layout
         self.state_kind = state_kind
         partition_count = layout.spec.partition_count
-        self.owned = range(partition_count) if partitions is None else [int(partition) for partition in partitions]
+        self.owned = frozenset(range(partition_count) if partitions is None else map(int, partitions))
         for partition in self.owned:
             self._check_partition(partition)
         return 0
 
-    cdef int restore_rows(self, Batch batch, int32_t partition) except -1:
+    cdef int restore_rows(self, Batch batch) except -1:
         raise NotImplementedError
 
     @property
@@ -426,69 +426,63 @@ cdef class ResultTable:
         return make_batch(self.layout.output_schema, rows)
 
     def save(self):
-        """Return the state: (partition, kind, pyarrow.RecordBatch), at most one million rows copied at a time.
+        """Return what is open: a list of pyarrow.RecordBatch of partial_schema, of about one million rows at most.
 
-        kind "windows" or "sessions": what is open, as rows of partial_schema; "bounds": the watermark of the partition.
-        Counts of rows are not in it. ValueError while results that are due have not been emitted.
+        `bounds` goes with it; counts of rows are not part of the state. ValueError while results that are due have not been
+        emitted.
         """
-        return [piece for piece, _ in self.save_with_places()]
+        return [rows for rows, _ in self.save_with_places()]
 
     def save_with_places(self):
-        """Return the pieces of `save`, each with the places of its rows (`tell_places`), or None if it has no keys."""
+        """Return the batches of `save`, each with the places of its rows (`tell_places`)."""
         cdef int64_t cursor = INT64_MIN
-        cdef vector[int64_t] offsets
         cdef Rows rows
-        cdef int64_t first, count
-        cdef int32_t partition
         state = []
         while True:
             with nogil:
-                rows = self.results.save(cursor, _SAVED_ROWS, offsets)
+                rows = self.results.save(cursor, _SAVED_ROWS)
             if rows.row_count == 0:
-                break
-            places = _longs(self.places.places)
-            exported = make_batch(self.layout.partial_schema, rows).to_arrow()  # once: its slices cost less
-            for partition in range(self.layout.spec.partition_count):
-                first = offsets[partition]
-                count = offsets[partition + 1] - first
-                if count > 0:
-                    piece = partition, self.state_kind, exported.slice(first, count)
-                    state.append((piece, places[first : first + count]))
-        bounds = [self.results.bound(owned) for owned in self.owned]
-        bound_rows = pa.record_batch([pa.array(bounds, pa.int64())], names=["bound"])
-        for position, owned in enumerate(self.owned):
-            if bounds[position] > INT64_MIN:
-                state.append(((owned, "bounds", bound_rows.slice(position, 1)), None))
-        return state
+                return state
+            saved = make_batch(self.layout.partial_schema, rows).to_arrow()
+            state.append((saved, _longs(self.places.places)))
+
+    def bounds(self):
+        """Return, by owned partition, up to which watermark its results have been emitted; nothing before the first one."""
+        bounds = {partition: self.results.bound(partition) for partition in sorted(self.owned)}
+        return {partition: bound for partition, bound in bounds.items() if bound > INT64_MIN}
 
     def _check_partition(self, partition):
         if not 0 <= partition < self.layout.spec.partition_count:
             raise ValueError(f"partition must be in [0, {self.layout.spec.partition_count}), got {partition}")
 
-    def restore(self, partition, kind, rows):
-        """Take back one piece of saved state, in any order, before any row or watermark.
+    def restore(self, rows):
+        """Take back saved rows (pyarrow.RecordBatch), in any order, before any row or watermark.
 
         Another size, slide or timeout than the saved one is allowed: frames move to the next boundary and merge; sessions
         get new ends, and those that now meet merge. Raises ValueError for keys or aggregates other than the saved ones.
         """
+        self._check_not_started()
+        saved = f"saved {self.state_kind} (is the pipeline another one?)"
+        check_batch_schema(rows.schema, self.layout.partial_schema, saved)
+        self.restore_rows(Batch.from_arrow(rows))
+
+    def restore_bound(self, partition, int64_t bound):
+        """Take back the bound of a partition; nothing happens if this table does not own it."""
         self._check_partition(partition)
-        if self.started:
-            raise ValueError("state can only be restored before the first row and watermark")
-        if kind == self.state_kind:
-            check_batch_schema(rows.schema, self.layout.partial_schema, f"saved {kind} (is the pipeline another one?)")
-            self.restore_rows(Batch.from_arrow(rows), partition)
-            if not self.expects_keys:
-                self.expects_keys = True
-                self.results.expect_keys(len(self.owned))
-        elif kind == "bounds":
-            for bound in rows.column("bound").to_pylist():
-                self.results.restore_bound(partition, bound)
-        else:
-            raise ValueError(f"this step saves {self.state_kind} and bounds, not {kind!r}")
+        self._check_not_started()
+        if partition in self.owned:
+            self.results.restore_bound(partition, bound)
 
     def finish_restore(self):
         """All state has come back; rows may follow."""
+        with nogil:
+            self.results.finish_restore()
         self.started = True
+
+    cdef int _check_not_started(self) except -1:
+        if self.started:
+            raise ValueError("state can only be restored before the first row and watermark")
+        return 0
 
 
 cdef class WindowTable(ResultTable):
@@ -500,7 +494,7 @@ cdef class WindowTable(ResultTable):
     aggregates : (result name, one of AGGREGATE_KINDS, input column or None)
     size_us, slide_us, offset_us : the window, in microseconds; size a multiple of slide
     partition_count : of the cluster
-    partitions : the partitions that this table owns, all if None; `save` writes a bound for each
+    partitions : the partitions that this table owns, all if None; `bounds` has one for each
 
     A row counts in every window that holds it and has not been emitted. `accumulate`, then `advance` and `emit` until it
     gives None, then `accumulate` again. Raises ValueError for unknown columns, TypeError for types that cannot be used.
@@ -574,10 +568,10 @@ cdef class WindowTable(ResultTable):
         dereference(self.table).advance(watermark)  # takes less time than to let go of the GIL and to get it back
         return dereference(self.table).is_emitting()
 
-    cdef int restore_rows(self, Batch batch, int32_t partition) except -1:
+    cdef int restore_rows(self, Batch batch) except -1:
         cdef PartialColumns columns = self.layout.partial_columns(batch)
         with nogil:
-            dereference(self.table).restore(columns, partition)
+            dereference(self.table).restore(columns)
         return 0
 
     def memory(self):

@@ -94,28 +94,28 @@ class BatchResultTable(Generic[Table]):
         more = Batch.from_arrow(pa.record_batch(columns, schema=self.result_schema))
         return results.with_columns(more).select(self.output_names)
 
-    def save(self) -> list[tuple[int, str, pa.RecordBatch]]:
-        pieces = self.table.save_with_places()
-        with_rows = [(piece[2], places) for piece, places in pieces if places is not None]
-        if not with_rows:
-            return [piece for piece, _ in pieces]
-        states = self.saved_states([rows for rows, _ in with_rows], np.concatenate([places for _, places in with_rows]))
-        state, first = [], 0
-        for (partition, kind, rows), places in pieces:
-            if places is not None:
-                own = [column.slice(first, rows.num_rows) for column in states]
-                first += rows.num_rows
-                rows = pa.record_batch([*rows.columns, *own], schema=self.partial_schema)
-            state.append((partition, kind, rows))
-        return state
+    def save(self) -> list[pa.RecordBatch]:
+        saved = self.table.save_with_places()
+        if not saved:
+            return []
+        states = self.saved_states([rows for rows, _ in saved], np.concatenate([places for _, places in saved]))
+        whole, first = [], 0
+        for rows, _ in saved:
+            own = [column.slice(first, rows.num_rows) for column in states]
+            first += rows.num_rows
+            whole.append(pa.record_batch([*rows.columns, *own], schema=self.partial_schema))
+        return whole
 
-    def restore(self, partition: int, kind: str, rows: pa.RecordBatch) -> None:
-        if kind != self.state_kind:
-            self.table.restore(partition, kind, rows)
-            return
-        check_batch_schema(rows.schema, self.partial_schema, f"saved {kind} (is the pipeline another one?)")
-        self.table.restore(partition, kind, rows.select(self.inputs.native_names))
+    def bounds(self) -> dict[int, int]:
+        return self.table.bounds()
+
+    def restore(self, rows: pa.RecordBatch) -> None:
+        check_batch_schema(rows.schema, self.partial_schema, f"saved {self.state_kind} (is the pipeline another one?)")
+        self.table.restore(rows.select(self.inputs.native_names))
         self.take_restored([rows.column(name) for name in self.inputs.state_names])
+
+    def restore_bound(self, partition: int, bound: int) -> None:
+        self.table.restore_bound(partition, bound)
 
     def take_restored(self, states: Sequence[pa.Array]) -> None:
         """The kernel's table has taken in saved rows, of which these are the states."""

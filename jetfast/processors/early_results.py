@@ -61,8 +61,10 @@ class EarlyResults(Processor):
         self.next_us = self.context.now_us() + self.period_us
         self.has_news = False
         table = self.window.make_table(self.context)
-        for partition, kind, rows in self.window.table.save():
-            table.restore(partition, kind, rows)
+        for rows in self.window.table.save():
+            table.restore(rows)
+        for partition, bound in self.window.table.bounds().items():
+            table.restore_bound(partition, bound)
         table.finish_restore()
         table.advance(MAX_TIME)
         while (results := table.emit()) is not None:

@@ -77,7 +77,7 @@ class HashJoinProcessor(Processor):
 
     def save_snapshot(self) -> list[StateBatch]:
         if self.saved is None:
-            self.saved = list(self.table_input.split(concatenate(self.held))) if self.held else []
+            self.saved = self.table_input.saved(concatenate(self.held)) if self.held else []
         return self.saved
 
     def restore_snapshot(self, state: StateBatch) -> None:

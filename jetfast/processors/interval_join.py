@@ -57,7 +57,7 @@ class IntervalJoinProcessor(Processor):
         self.counters = context.counters
         for name in COUNTERS:
             self.counters[name] = 0
-        self.inputs = [SideInput(side, ordinal, context, [MATCHED]) for ordinal, side in enumerate(self.join.sides)]
+        self.inputs = [SideInput(side, ordinal, context) for ordinal, side in enumerate(self.join.sides)]
         self.result = JoinedRows(self.join)
         self.bounds = PartitionBounds(context)
         """Rows before them are late."""
@@ -184,7 +184,7 @@ class IntervalJoinProcessor(Processor):
         for ordinal, side in enumerate(self.inputs):
             batch, matched = self.useful_rows(ordinal)
             flags = pa.record_batch([pa.array(matched.view(np.bool_))], schema=pa.schema([MATCHED]))
-            yield from side.split(batch.with_columns(Batch.from_arrow(flags)))
+            yield from side.saved(batch.with_columns(Batch.from_arrow(flags)))
         yield from self.bounds.save()
 
     def restore_snapshot(self, state: StateBatch) -> None:
@@ -200,3 +200,4 @@ class IntervalJoinProcessor(Processor):
                 flags = pa.concat_arrays([state.column(MATCHED.name) for state in states])
                 self.keep_again(ordinal, rows, flags.to_numpy(zero_copy_only=False).view(np.uint8))
         self.restored = ([], [])
+        self.bounds.finish_restore()

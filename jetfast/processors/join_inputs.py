@@ -1,6 +1,6 @@
-"""The doors of a join: rows of either side by key and time, those that come too late put aside, state by partition."""
+"""The doors of a join: rows of either side by key and time, those that come too late put aside, saved rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +10,10 @@ import pyarrow.compute as pc
 from jetfast.core.batch import Batch, concatenate, put_beside
 from jetfast.core.items import Emit
 from jetfast.core.joins import LATE_PORTS, Join, JoinSide
-from jetfast.core.processor import ProcessorContext, StateBatch
+from jetfast.core.processor import BY_KEYS, ProcessorContext, StateBatch
 from jetfast.errors import JobDefinitionError
 from jetfast.kernels.joins import NO_SLOT
 from jetfast.kernels.keys import KeyIndex, plain_field
-from jetfast.kernels.partitioning import Splitter
 
 Times = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.uint32]
@@ -63,15 +62,9 @@ def null_rows(keys: Batch) -> npt.NDArray[np.bool_] | None:
 
 
 class SideInput:
-    """What comes over one edge of a join: reads times, judges lateness, splits state by partition.
+    """What comes over one edge of a join: reads times, judges lateness, saves rows. `ordinal`: which side."""
 
-    Parameters
-    ----------
-    ordinal : which side
-    noted : columns that its saved rows have besides
-    """
-
-    def __init__(self, side: JoinSide, ordinal: int, context: ProcessorContext, noted: Sequence[pa.Field] = ()) -> None:
+    def __init__(self, side: JoinSide, ordinal: int, context: ProcessorContext) -> None:
         self.side = side
         self.ordinal = ordinal
         self.counters = context.counters
@@ -82,12 +75,6 @@ class SideInput:
                 *(side.schema.field(name) for name in side.late_columns if name != MISSED_UNTIL),
                 pa.field(MISSED_UNTIL, pa.timestamp("us")),
             ]
-        )
-        self.splitter = Splitter(
-            pa.schema([*side.schema, *noted]),
-            side.keys,
-            np.arange(context.partition_count, dtype=np.int32),
-            context.partition_count,
         )
 
     def with_times(self, batch: Batch) -> tuple[Batch, Times]:
@@ -112,16 +99,14 @@ class SideInput:
         kept = batch.select(self.late_schema.names[:-1]).take(rows.astype(np.int32))
         return (Emit(self.late_port, put_beside(self.late_schema, [kept, Batch.from_arrow(column)])),)
 
-    def split(self, rows: Batch) -> Iterator[StateBatch]:
-        """Rows as state: each partition by itself, in the order of the rows."""
+    def saved(self, rows: Batch) -> list[StateBatch]:
+        """Rows as state, in their order."""
         if rows.row_count == 0:
-            return
-        for partition, part in enumerate(self.splitter.split(rows)):
-            if part is not None:
-                yield StateBatch(partition, SIDE_KINDS[self.ordinal], part.to_arrow())
+            return []
+        return [StateBatch(BY_KEYS, SIDE_KINDS[self.ordinal], rows.to_arrow(), tuple(self.side.keys))]
 
     def joined(self, states: Sequence[pa.RecordBatch]) -> Batch | None:
-        """Rows that `split` gave, together; columns that nobody wants any more are left out.
+        """Rows that `saved` gave, together; columns that nobody wants any more are left out.
 
         Raises JobDefinitionError for state that lacks columns.
         """

@@ -8,11 +8,13 @@ import pyarrow as pa
 from jetfast.core.aggregate import AggregateColumn, AnyAggregateColumn
 from jetfast.core.batch import Batch
 from jetfast.core.items import Emit, Output
-from jetfast.core.processor import Processor, ProcessorContext, StateBatch
+from jetfast.core.processor import BY_KEYS, Processor, ProcessorContext, StateBatch
 from jetfast.core.windows import SessionWindow, Window
 from jetfast.kernels.sessions import SessionTable
 from jetfast.kernels.windows import WindowTable
+from jetfast.processors import partition_bounds
 from jetfast.processors.batch_tables import BatchSessionTable, BatchWindowTable
+from jetfast.processors.partition_bounds import RestoredBounds, save_bounds
 from jetfast.types import MAX_TIME
 
 LATE_PORT = 1
@@ -34,6 +36,8 @@ class KeyedWindow(Processor, Generic[Definition, Table]):
     window : its definition
     """
 
+    state_kind = "windows"
+
     def __init__(
         self,
         schema: pa.Schema,
@@ -49,7 +53,9 @@ class KeyedWindow(Processor, Generic[Definition, Table]):
         self.window: Definition = window
 
     def open(self, context: ProcessorContext) -> None:
+        self.context = context
         self.counters = context.counters
+        self.restored_bounds = RestoredBounds(context)
         self.collect_late = LATE_PORT in context.connected_ports
         self.table: Table = self.make_table(context)
         self.count_rows()
@@ -87,13 +93,21 @@ class KeyedWindow(Processor, Generic[Definition, Table]):
         return self.process_watermark(MAX_TIME)
 
     def save_snapshot(self) -> Iterator[StateBatch]:
-        for partition, kind, rows in self.table.save():
-            yield StateBatch(partition, kind, rows)
+        for rows in self.table.save():
+            yield StateBatch(BY_KEYS, self.state_kind, rows, self.keys)
+        yield from save_bounds(self.context.partition_count, self.table.bounds())
 
     def restore_snapshot(self, state: StateBatch) -> None:
-        self.table.restore(state.partition, state.kind, state.rows)
+        if state.kind == partition_bounds.KIND:
+            self.restored_bounds.add(state)
+        elif state.kind == self.state_kind:
+            self.table.restore(state.rows)
+        else:
+            raise ValueError(f"this step saves {self.state_kind} and {partition_bounds.KIND}, not {state.kind!r}")
 
     def finish_restore(self) -> None:
+        for partition, bound in self.restored_bounds.by_partition().items():
+            self.table.restore_bound(partition, bound)
         self.table.finish_restore()
         self.count_rows()
 

@@ -6,7 +6,7 @@ from jetfast.core.batch import Batch
 from jetfast.core.crash_points import reach
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import Output
-from jetfast.core.processor import ProcessorContext, StateBatch
+from jetfast.core.processor import BY_KEYS, ProcessorContext, StateBatch
 from jetfast.core.publishing import UNPUBLISHED, Publisher, PublishingSink
 from jetfast.core.transaction import TransactionId, TransactionOwner
 from jetfast.errors import JetfastError, RestartableError
@@ -18,6 +18,8 @@ _STATE_SCHEMA = pa.schema(
         pa.field("rows", pa.large_binary(), nullable=False),  # an Arrow record batch of the sink's schema
     ]
 )
+_STATE_KEYS = ("publication",)
+"""It does not matter who publishes, as long as it is one processor."""
 
 
 class PublishingSinkProcessor(SinkWriterProcessor):
@@ -62,8 +64,7 @@ class PublishingSinkProcessor(SinkWriterProcessor):
         if not self.waiting:
             return ()
         columns = [list(self.waiting), [rows.serialize().to_pybytes() for rows in self.waiting.values()]]
-        home = self.context.index % self.context.partition_count
-        return (StateBatch(home, UNPUBLISHED, pa.record_batch(columns, schema=_STATE_SCHEMA)),)
+        return (StateBatch(BY_KEYS, UNPUBLISHED, pa.record_batch(columns, schema=_STATE_SCHEMA), _STATE_KEYS),)
 
     def restore_snapshot(self, state: StateBatch) -> None:
         if state.kind != UNPUBLISHED:

@@ -10,6 +10,8 @@ from jetfast.processors.keyed_window import KeyedWindow
 class SessionWindowProcessor(KeyedWindow[SessionWindow, SessionTable | BatchSessionTable]):
     """Sessions: late rows, those with a time below the watermark, go to port 1; their `missed_until` is null."""
 
+    state_kind = "sessions"
+
     def make_table(self, context: ProcessorContext) -> SessionTable | BatchSessionTable:
         table = SessionTable(
             *self.table_arguments(), self.window.timeout_us, context.partition_count, context.partitions

@@ -8,10 +8,9 @@ import pyarrow.compute as pc
 
 from jetfast.core.batch import Batch
 from jetfast.core.items import Output
-from jetfast.core.processor import Processor, ProcessorContext, StateBatch
+from jetfast.core.processor import BY_KEYS, Processor, ProcessorContext, StateBatch
 from jetfast.core.top_results import RANK, WINDOW_END, TopResults
 from jetfast.kernels.columns import batches_from_arrow
-from jetfast.kernels.partitioning import assign_partitions
 from jetfast.processors.partition_bounds import PartitionBounds
 from jetfast.types import MAX_TIME
 
@@ -116,12 +115,6 @@ class TopOfWindows(LocalTopOfWindows):
                 batch = batch.take(np.flatnonzero(on_time).astype(np.int32))
         return super().process(ordinal, batch) if batch.row_count else ()
 
-    def partitions_of(self, rows: pa.RecordBatch) -> np.ndarray:
-        """Partition of each result, by its group."""
-        if not self.top.per:
-            return np.zeros(rows.num_rows, np.int32)
-        return assign_partitions([rows.column(key) for key in self.top.per], self.bounds.partition_count)
-
     def process_watermark(self, watermark: int) -> Iterable[Output]:
         self.bounds.advance(watermark)
         return super().process_watermark(watermark)
@@ -137,9 +130,7 @@ class TopOfWindows(LocalTopOfWindows):
 
     def save_snapshot(self) -> Iterator[StateBatch]:
         for rows in self.held:
-            partitions = self.partitions_of(rows)
-            for partition in np.unique(partitions).tolist():
-                yield StateBatch(partition, "results", rows.filter(pa.array(partitions == partition)))
+            yield StateBatch(BY_KEYS, "results", rows, self.top.per)
         yield from self.bounds.save()
 
     def restore_snapshot(self, state: StateBatch) -> None:
@@ -147,6 +138,9 @@ class TopOfWindows(LocalTopOfWindows):
             self.hold(state.rows)
         else:
             self.bounds.restore(state)
+
+    def finish_restore(self) -> None:
+        self.bounds.finish_restore()
 
 
 def times_of(results: pa.Table | pa.RecordBatch) -> pa.Array:

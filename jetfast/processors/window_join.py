@@ -160,7 +160,7 @@ class WindowJoinProcessor(Processor):
         for side, held in zip(self.inputs, self.frames, strict=True):
             batches = [batch for rows in held.values() for batch in rows]
             if batches:
-                yield from side.split(concatenate(batches))
+                yield from side.saved(concatenate(batches))
         yield from self.bounds.save()
 
     def restore_snapshot(self, state: StateBatch) -> None:
@@ -176,3 +176,4 @@ class WindowJoinProcessor(Processor):
                 times = side.with_times(rows)[1]
                 self.hold(ordinal, rows, self.window.frames_of(times))
         self.restored = ([], [])
+        self.bounds.finish_restore()

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from jetfast.core.aggregate import AnyAggregateColumn
 from jetfast.core.batch import Batch
-from jetfast.core.processor import ProcessorContext
+from jetfast.core.processor import BY_KEYS, ProcessorContext, StateBatch
+from jetfast.core.state_sharing import share_state
 from jetfast.core.windows import AnyWindow, SessionWindow, Window
 from jetfast.kernels.partitioning import Splitter
 from jetfast.processors.accumulate_by_frame import AccumulateByFrame
@@ -33,8 +34,6 @@ PIECES = pa.schema([("partition", pa.int32()), ("start", pa.int64()), ("states",
 PIECES_SCHEMA = "partition int, start long, states binary"
 HELD_ROWS_MAX = 1 << 22
 """A first stage gives its states away after so many rows: it holds at most one for each."""
-SESSIONS = "sessions"
-
 Piece = tuple[int, int, pa.RecordBatch]
 
 
@@ -120,10 +119,13 @@ class SessionsOfRows:
     def pieces(self) -> Iterator[Piece]:
         saved = self.table.save()
         self.table = self.processor.make_table(self.context)
-        for partition, kind, states in saved:
-            if kind == SESSIONS:
-                for first in range(0, states.num_rows, BATCH_ROWS_MAX):
-                    yield partition, 0, states.slice(first, BATCH_ROWS_MAX)
+        partitions = range(self.context.partition_count)
+        owners = np.arange(len(partitions), dtype=np.int32)
+        for rows in saved:
+            state = StateBatch(BY_KEYS, self.processor.state_kind, rows, self.processor.keys)
+            for partition, part in share_state(state, owners, partitions):
+                for first in range(0, part.rows.num_rows, BATCH_ROWS_MAX):
+                    yield partition, 0, part.rows.slice(first, BATCH_ROWS_MAX)
 
 
 class WindowsOfFrames:
@@ -156,8 +158,7 @@ class MergedSessions:
         self.table = rows.sessions(window).make_table(rows.context)
 
     def combine(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        partition, _, states = piece
-        self.table.restore(partition, SESSIONS, states)
+        self.table.restore(piece[-1])
         yield from ()
 
     def finish(self) -> Iterator[pa.RecordBatch]:

@@ -18,7 +18,7 @@ What may differ between modes is only where batches are cut.
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,14 +26,17 @@ import pyarrow as pa
 
 from jetfast.core.batch import Batch
 from jetfast.core.items import ACTIVE, IDLE, MAIN_PORT, Emit, Watermark, one_by_one
-from jetfast.core.processor import BROADCAST, Processor, ProcessorContext, SourceProcessor, StateBatch
+from jetfast.core.processor import BROADCAST, BY_KEYS, Processor, ProcessorContext, SourceProcessor, StateBatch
 from jetfast.core.routing import local_partition_owners
+from jetfast.core.state_sharing import share_state
 from jetfast.errors import JobCancelledError
 from jetfast.kernels.partitioning import assign_partitions
 from jetfast.types import MIN_TIME, PARTITION_COUNT
 
 POLLS_MAX = 10_000
 """A source that gives nothing so often in succession is taken to be stuck."""
+MORE_PARTITIONS = 100
+"""So many partitions more are there, now and then, when state comes back."""
 
 
 class OnEdge(NamedTuple):
@@ -277,6 +280,7 @@ class _Run:
         self.total_counters: dict[str, int] = {}
         self.contexts: list[ProcessorContext] = []
         self.processors: list[Processor] = []
+        self.partition_count = verification.partition_count
         self.frozen: list[tuple[StateBatch, StateBatch]] = []
         """What was saved last, and what it was then."""
 
@@ -291,7 +295,7 @@ class _Run:
                 "verified",
                 local_index=index,
                 local_parallelism=count,
-                partition_count=verification.partition_count,
+                partition_count=self.partition_count,
                 now_us=verification.now_us,
                 connected_ports=verification.connected_ports,
             )
@@ -390,11 +394,11 @@ class _Run:
 
     def owners_of_rows(self, batch: Batch) -> Any:
         verification = self.verification
-        owners = local_partition_owners(verification.partition_count, len(self.processors))
+        owners = local_partition_owners(self.partition_count, len(self.processors))
         if not verification.keys:
             return np.full(batch.row_count, owners[0])
         rows = batch.to_arrow()
-        return owners[assign_partitions([rows.column(key) for key in verification.keys], verification.partition_count)]
+        return owners[assign_partitions([rows.column(key) for key in verification.keys], self.partition_count)]
 
     def process_control(self, item: Any) -> None:
         forwards = False
@@ -475,15 +479,21 @@ class _Run:
         return [state for one in states for state in one]
 
     def restore(self, states: Sequence[StateBatch], count: int) -> None:
-        """Go on with fresh processors."""
+        """Go on with fresh processors; when their number changes, with another number of partitions, too."""
         for processor in self.processors:
             processor.close(None)
+        if count != len(self.processors) and all(state.partition in (BROADCAST, BY_KEYS) for state in states):
+            others = self.verification.partition_count
+            self.partition_count = others + MORE_PARTITIONS if self.partition_count == others else others
         self.processors = self.make(count)
-        owners = local_partition_owners(self.verification.partition_count, count)
+        owners = local_partition_owners(self.partition_count, count)
         for state in states:
-            for index, processor in enumerate(self.processors):
-                if state.partition == BROADCAST or owners[state.partition] == index:
+            if state.partition == BROADCAST:
+                for processor in self.processors:
                     processor.restore_snapshot(state)
+            else:
+                for index, part in share_state(state, owners, range(count)):
+                    self.processors[index].restore_snapshot(part)
         for processor in self.processors:
             processor.finish_restore()
 
@@ -492,12 +502,12 @@ class _Run:
         saved: list[StateBatch] = []
         streams: dict[str, tuple[pa.Schema, pa.BufferOutputStream, pa.RecordBatchStreamWriter]] = {}
         for state in processor.save_snapshot():
-            if not BROADCAST <= state.partition < self.verification.partition_count:
+            if not BY_KEYS <= state.partition < self.partition_count:
                 raise AssertionError(
                     f"state {state.kind!r} belongs to partition {state.partition}; "
-                    f"there are 0 to {self.verification.partition_count - 1}, and BROADCAST"
+                    f"there are 0 to {self.partition_count - 1}, BROADCAST and BY_KEYS"
                 )
-            if state.kind not in streams:  # one stream a kind: processors save an entry for each of 271 partitions
+            if state.kind not in streams:  # one stream a kind: a processor may save an entry for each of 271 partitions
                 sink = pa.BufferOutputStream()
                 streams[state.kind] = state.rows.schema, sink, pa.ipc.new_stream(sink, state.rows.schema)
             schema, _, writer = streams[state.kind]
@@ -509,7 +519,7 @@ class _Run:
         for kind, (_, sink, writer) in streams.items():
             writer.close()
             readers[kind] = pa.ipc.open_stream(sink.getvalue())
-        copies = [StateBatch(state.partition, state.kind, readers[state.kind].read_next_batch()) for state in saved]
+        copies = [replace(state, rows=readers[state.kind].read_next_batch()) for state in saved]
         self.frozen += zip(saved, copies, strict=True)
         return copies
 

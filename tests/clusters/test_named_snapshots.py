@@ -40,7 +40,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> SnapshotStore:
 
 
 def write(store: SnapshotStore, area: SnapshotArea, rows: bytes) -> None:
-    entries = [StateEntry(0, "state", (3,), rows), StateEntry(0, "transactions", (-1,), b"ids")]
+    entries = [StateEntry(0, "state", (3,), (), (rows,)), StateEntry(0, "transactions", (-1,), (), (b"ids",))]
     totals = store.write_file("job", area, "sink", "0", entries)
     store.write_validation("job", ValidationRecord(area, {"sink": totals}, 271, {"sink": 2}))
 
@@ -55,8 +55,8 @@ def test_an_exported_snapshot_is_whole_has_no_transactions_and_survives_the_job(
     write(store, FIRST, b"one")
     export_snapshot(store, "job", "id", FIRST, "daily")
     store.delete_area("job", FIRST)
-    ((processor, kind, partitions, found),) = kept(store, "daily")
-    assert (processor, kind, tuple(partitions), bytes(found)) == (0, "state", (3,), b"one")
+    (found,) = kept(store, "daily")
+    assert (found.processor, found.kind, tuple(found.partitions), b"".join(found.pieces)) == (0, "state", (3,), b"one")
     assert "transactions" in SETTLED_KINDS
     assert find_exported(store, "daily").parallelism == {"sink": 2}
 
@@ -68,11 +68,11 @@ def test_an_export_replaces_that_of_its_name_when_it_is_whole_and_not_before(sto
     store.delete_area("job", SECOND)
     with pytest.raises(SnapshotDamaged):
         export_snapshot(store, "job", "id", SECOND, "daily")
-    assert [bytes(entry.rows) for entry in kept(store, "daily")] == [b"one"]
+    assert [b"".join(entry.pieces) for entry in kept(store, "daily")] == [b"one"]
     write(store, SECOND, b"two")
     for _ in range(2):
         export_snapshot(store, "job", "id", SECOND, "daily")
-        assert [bytes(entry.rows) for entry in kept(store, "daily")] == [b"two"]
+        assert [b"".join(entry.pieces) for entry in kept(store, "daily")] == [b"two"]
         assert store.list_areas(EXPORTED + "daily") == [SECOND]
 
 
@@ -109,7 +109,7 @@ def test_a_deleted_snapshot_is_gone_and_its_name_may_be_used_again(store: Snapsh
     export_snapshot(store, "job", "id", FIRST, "other")
     for _ in range(2):
         export_snapshot(store, "job", "id", FIRST, "daily")
-        assert [bytes(entry.rows) for entry in kept(store, "daily")] == [b"one"]
+        assert [b"".join(entry.pieces) for entry in kept(store, "daily")] == [b"one"]
         jf.snapshots.delete(store, "daily")
         assert store.list_areas(EXPORTED + "daily") == []
         with pytest.raises(JobDefinitionError, match="has no snapshot named 'daily'"):
@@ -138,7 +138,7 @@ def test_who_exports_while_the_name_is_deleted_learns_of_it_and_what_he_exports_
     assert jf.snapshots.named(store) == ()
     store.write_validation = write_validation  # type: ignore[method-assign]
     export_snapshot(store, "job", "id", SECOND, "daily")
-    assert [bytes(entry.rows) for entry in kept(store, "daily")] == [b"two"]
+    assert [b"".join(entry.pieces) for entry in kept(store, "daily")] == [b"two"]
 
 
 def test_a_deletion_that_was_cut_off_leaves_a_name_that_stands_for_nothing_and_is_finished_by_the_next() -> None:

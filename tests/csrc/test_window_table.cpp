@@ -105,20 +105,18 @@ std::unique_ptr<WindowTable> make_table(WindowShape shape, Layout layout, Arena&
   return table;
 }
 
-// Save `table` and bring its state back, partition by partition, into a new one.
+// Save `table` and bring its state back, in pieces, into a new one.
 std::unique_ptr<WindowTable> restored(WindowTable& table, WindowShape shape, Layout layout, Arena& arena) {
   std::unique_ptr<WindowTable> result = make_table(shape, layout, arena);
-  std::vector<int64_t> offsets;
   int64_t after_frame = kMinTime;
   while (true) {
-    const Rows rows = table.save(after_frame, 50, offsets);
+    const Rows rows = table.save(after_frame, 50);
     if (rows.row_count == 0) break;
-    for (int32_t partition = 0; partition < 271; ++partition) {
-      const int64_t count = offsets[partition + 1] - offsets[partition];
-      if (count > 0) result->restore(partial_columns(jetfast::slice_rows(rows, offsets[partition], count)), partition);
-    }
+    for (int64_t first = 0; first < rows.row_count; first += 7)
+      result->restore(partial_columns(jetfast::slice_rows(rows, first, std::min<int64_t>(7, rows.row_count - first))));
   }
   for (int32_t partition = 0; partition < 271; ++partition) result->restore_bound(partition, table.bound(partition));
+  result->finish_restore();
   return result;
 }
 

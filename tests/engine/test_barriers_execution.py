@@ -19,7 +19,7 @@ from jetfast.engine.execution import Execution
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.engine.snapshot_store import SnapshotArea, SnapshotDamaged, ValidationRecord
 from jetfast.engine.socket_transport import SocketTransport
-from jetfast.errors import JobDefinitionError, JobFailedError, ProtocolError
+from jetfast.errors import JobFailedError, ProtocolError
 from tests.engine.graphs import EndlessSource, Log, LoggingSink, Passing, batch_of, graph, values_of
 from tests.engine.rounds import CommittingSink, Outside, Run
 from tests.engine.test_barriers_restore import PIPELINES, plan, rows, undisturbed
@@ -345,12 +345,14 @@ def test_a_vertex_of_which_some_processors_had_not_ended_gets_its_end_from_its_i
     assert log.of("told").count(("complete",)) == 3
 
 
-def test_a_snapshot_of_another_number_of_key_partitions_is_refused():
+def test_state_by_partition_is_refused_with_another_number_of_key_partitions():
     store = MemorySnapshotStore()
     dag = keep(Log(), [batch_of(1)], routing=partitioned("key"))
-    area = Run(dag, store=store).snapshot()
-    with pytest.raises(JobDefinitionError, match=r"snapshot 1-1 .* has 271 key partitions, the cluster 17"):
-        Run(dag, store=store, execution_id=2, restore=area, partition_count=17)
+    first = Run(dag, store=store)
+    first.steps(100)
+    run = Run(dag, store=store, execution_id=2, restore=first.snapshot(), partition_count=17)
+    with pytest.raises(JobFailedError, match=r"snapshot 1-1 .* has 271 key partitions, the cluster 17, and step"):
+        run.steps(50)
 
 
 def test_a_snapshot_without_its_record_is_refused():

@@ -24,11 +24,15 @@ from jetfast.engine.snapshot_store import (
     ValidationRecord,
     VersionedRecord,
     check_totals,
+    totals_of,
 )
 from jetfast.errors import JobDefinitionError, OutcomeUnknown, RecordConflict, SnapshotDamaged, StoreUnavailable
 
 AREA = SnapshotArea(7, 1)
-ENTRIES = [StateEntry(0, "windows", (3, 5), b"rows of 3 and 5"), StateEntry(0, "bounds", (-1,), b"")]
+ENTRIES = [
+    StateEntry(0, "windows", (-2, 5), ("k",), (b"rows of 3", b" and 5")),
+    StateEntry(0, "bounds", (-1,), (), (b"",)),
+]
 MAKERS: dict[str, Callable[[Path], SnapshotStore]] = {
     "memory": lambda path: snapshots.memory(),
     "directory": lambda path: snapshots.directory(path / "store"),
@@ -55,7 +59,7 @@ def record(execution_id: int, snapshot_id: int | None = None, job: str = "job") 
 
 def save(store: SnapshotStore, area: SnapshotArea = AREA) -> ValidationRecord:
     saved = store.write_file("job", area, "sum", "0", ENTRIES)
-    saved += store.write_file("job", area, "sum", "1", [StateEntry(1, "windows", (4,), b"rows of 4")])
+    saved += store.write_file("job", area, "sum", "1", [StateEntry(1, "windows", (4,), ("k",), (b"rows of 4",))])
     validation = ValidationRecord(area, {"sum": saved}, 271, {"sum": 2})
     store.write_validation("job", validation)
     return validation
@@ -79,6 +83,10 @@ def test_a_record_is_forgotten_up_to_a_version_and_a_newer_one_stays(store: Snap
     assert store.read_record("job") is None
     assert store.list_jobs() == []
     assert store.replace_record(record(4), 0) == 1
+
+
+def whole(entry: StateEntry) -> StateEntry:
+    return entry._replace(pieces=(b"".join(entry.pieces),))
 
 
 def test_a_record_is_replaced_only_by_who_has_seen_the_last_one(store: SnapshotStore) -> None:
@@ -127,8 +135,8 @@ def test_an_old_coordinator_does_not_win_when_old_records_have_been_deleted(stor
 
 def test_what_was_saved_is_read_again_and_fits_its_totals(store: SnapshotStore) -> None:
     validation = save(store)
-    entries = [*ENTRIES, StateEntry(1, "windows", (4,), b"rows of 4")]
-    assert sorted(store.read_files("job", AREA, "sum")) == sorted(entries)
+    entries = [*ENTRIES, StateEntry(1, "windows", (4,), ("k",), (b"rows of 4",))]
+    assert sorted(map(whole, store.read_files("job", AREA, "sum"))) == sorted(map(whole, entries))
     assert list(store.read_files("job", AREA, "other")) == []
     assert validation.vertices["sum"].entries == 3
     assert validation.vertices["sum"].nbytes == 24
@@ -136,7 +144,7 @@ def test_what_was_saved_is_read_again_and_fits_its_totals(store: SnapshotStore) 
 
 
 def test_a_file_written_again_replaces_the_first(store: SnapshotStore) -> None:
-    store.write_file("job", AREA, "sum", "0", [StateEntry(0, "windows", (3,), b"from a round that failed")])
+    store.write_file("job", AREA, "sum", "0", [StateEntry(0, "windows", (3,), ("k",), (b"from a round that failed",))])
     validation = save(store)
     assert check_totals(store, "job", AREA) == validation
 
@@ -148,10 +156,10 @@ def test_state_that_is_missing_or_of_another_step_is_named(store: SnapshotStore)
     store.write_file("job", AREA, "sum", "1", [])
     with pytest.raises(SnapshotDamaged, match=r"7-1.*'sum' has 2 entries.*but 3 entries"):
         check_totals(store, "job", AREA)
-    store.write_file("job", AREA, "sum", "1", [StateEntry(1, "windows", (4,), b"rows of 5")])
+    store.write_file("job", AREA, "sum", "1", [StateEntry(1, "windows", (4,), ("k",), (b"rows of 5",))])
     with pytest.raises(SnapshotDamaged, match="checksum"):
         check_totals(store, "job", AREA)
-    store.write_file("job", AREA, "sum", "1", [StateEntry(1, "windows", (4,), b"rows of 4")])
+    store.write_file("job", AREA, "sum", "1", [StateEntry(1, "windows", (4,), ("k",), (b"rows of 4",))])
     assert check_totals(store, "job", AREA) == validation
 
 
@@ -170,7 +178,7 @@ def test_areas_are_listed_and_deleted(store: SnapshotStore) -> None:
 def test_jobs_and_steps_of_any_name_have_places_of_their_own(store: SnapshotStore) -> None:
     names = ["", ".", "..", "a/b", "a b", "a%2Fb", "ä", "A", "a.validation", "\0", "%"]
     for index, name in enumerate(names):
-        store.write_file(name, AREA, name, name, [StateEntry(index, "k", (0,), name.encode())])
+        store.write_file(name, AREA, name, name, [StateEntry(index, "k", (0,), (), (name.encode(),))])
         store.replace_record(record(index + 1, job=name), 0)
     for index, name in enumerate(names):
         assert [entry.processor for entry in store.read_files(name, AREA, name)] == [index]
@@ -221,6 +229,17 @@ def test_a_file_torn_or_altered_at_any_byte_is_detected_and_named(tmp_path: Path
                     read()
             file.write_bytes(whole)
         read()
+
+
+def test_files_of_another_version_are_refused_and_it_is_said_what_to_do(
+    tmp_path: Path, directory: SnapshotStore
+) -> None:
+    directory.replace_record(record(7, 1), 0)
+    (file,) = files_of(tmp_path, "/records/")
+    data = file.read_bytes()
+    file.write_bytes(data[:8] + b"\x01\x00" + data[10:])
+    with pytest.raises(SnapshotDamaged, match="has format version 1; this version of jetfast reads 2: .* fresh=True"):
+        directory.read_record("job")
 
 
 def test_a_record_that_vanishes_while_it_is_read_is_looked_up_again(tmp_path: Path) -> None:
@@ -345,7 +364,9 @@ def test_bad_places_are_errors_that_name_the_right_call() -> None:
 
 
 def test_the_bytes_of_files_do_not_change_by_accident() -> None:
-    state = b"".join(encode_state_file("sum", ENTRIES, 271))
+    pieces, totals = encode_state_file("sum", ENTRIES, 271)
+    assert totals == totals_of("sum", ENTRIES)
+    state = b"".join(pieces)
     assert state.hex() == GOLDEN_STATE
     validation = encode_record_file(ValidationRecord(AREA, {"sum": StateTotals(1, 2, 3)}, 271, {"sum": 2}))
     assert validation.hex() == GOLDEN_VALIDATION
@@ -353,18 +374,19 @@ def test_the_bytes_of_files_do_not_change_by_accident() -> None:
 
 
 GOLDEN_STATE = (
-    "4a45544641535400010001000f0100000d0000009300a777696e646f77739203050f00000000000000811e0d80726f777320"
-    "6f66203320616e6420350b0000009300a6626f756e647391ff0000000000000000128db439ffffffff020000000f00000000"
-    "00000066f81a8f"
+    "4a45544641535400020001000f010000100000009400a777696e646f777392fe0591a16b0f00000000000000dfd969a8726f"
+    "7773206f66203320616e6420350c0000009400a6626f756e647391ff900000000000000000982d0573ffffffff020000000f"
+    "00000000000000b9d9b671"
 )
 GOLDEN_VALIDATION = (
-    "4a45544641535400010002000f0100007100000081eb65ed84a46172656182ac657865637574696f6e5f696407ab736e6170"
+    "4a45544641535400020002000f01000071000000bd9c46f084a46172656182ac657865637574696f6e5f696407ab736e6170"
     "73686f745f696401a8766572746963657381a373756d83a7656e747269657301a66e627974657302a8636865636b73756d03"
     "af706172746974696f6e5f636f756e74cd010fab706172616c6c656c69736d81a373756d02"
 )
 GOLDEN_EXECUTION = (
-    "4a455446415354000100030000000000b10000003e5588bb8ca36a6f62a36a6f62a66a6f625f6964a26964ac657865637574696f"
-    "6e5f696407a8736e617073686f7482ac657865637574696f6e5f696407ab736e617073686f745f696401af706172616c6c656c69"
-    "736d5f6d617800ab6d656d626572735f6d617800a9636f6d706c65746564c2a7736574746c6564c2ad6578706f727465645f6672"
-    "6f6da0ae6578706f727465645f61745f757300aa7375626d697373696f6ec0ac636f6f7264696e61746f727390"
+    "4a455446415354000200030000000000b10000005aa9ec158ca36a6f62a36a6f62a66a6f625f6964a26964ac657865637574"
+    "696f6e5f696407a8736e617073686f7482ac657865637574696f6e5f696407ab736e617073686f745f696401af706172616c"
+    "6c656c69736d5f6d617800ab6d656d626572735f6d617800a9636f6d706c65746564c2a7736574746c6564c2ad6578706f72"
+    "7465645f66726f6da0ae6578706f727465645f61745f757300aa7375626d697373696f6ec0ac636f6f7264696e61746f7273"
+    "90"
 )

@@ -52,7 +52,7 @@ def store(endpoint: str) -> SnapshotStore:
 
 def test_a_bucket_holds_snapshots_exactly_once(store: SnapshotStore) -> None:
     store.check()
-    entries = [StateEntry(0, "windows", (3,), b"x" * 7_000_000)]
+    entries = [StateEntry(0, "windows", (3,), (), (b"x" * 7_000_000,))]
     saved = store.write_file("job", AREA, "sum", "0", entries)
     validation = ValidationRecord(AREA, {"sum": saved}, 271, {"sum": 1})
     store.write_validation("job", validation)

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from jetfast.core.processor import BROADCAST, StateBatch
+from jetfast.core.processor import BROADCAST, BY_KEYS, StateBatch
 from jetfast.engine.snapshot_store import SnapshotDamaged, StateEntry
 from jetfast.engine.state_encoding import decode_state, encode_state
 
@@ -46,10 +46,23 @@ def test_a_kind_of_two_schemas_is_an_error():
 
 def test_what_is_no_stream_is_reported_as_damaged():
     with pytest.raises(SnapshotDamaged, match="state 'windows' of processor 3 cannot be read"):
-        list(decode_state(StateEntry(3, "windows", (0,), b"no stream")))
+        list(decode_state(StateEntry(3, "windows", (0,), (), (b"no stream",))))
 
 
 def test_a_stream_of_another_number_of_batches_than_partitions_is_reported_as_damaged():
     (entry,) = encode_state(0, [StateBatch(0, "windows", batch(key=[1]))])
     with pytest.raises(SnapshotDamaged, match="cannot be read"):
         list(decode_state(entry._replace(partitions=(0, 1))))
+
+
+def test_large_buffers_are_stored_where_they_are():
+    states = [StateBatch(BY_KEYS, "windows", batch(key=range(20_000), text=["a"] * 20_000), ("key", "text"))]
+    (entry,) = encode_state(0, states)
+    kept = [piece for piece in entry.pieces if len(piece) == 160_000]
+    assert [pa.py_buffer(piece).address for piece in kept] == [states[0].rows["key"].buffers()[1].address]
+    assert list(decode_state(entry)) == states
+
+
+def test_a_kind_that_goes_by_two_sets_of_keys_is_an_error():
+    with pytest.raises(ValueError, match="state 'windows' goes by two sets of keys"):
+        encode_state(0, [StateBatch(BY_KEYS, "windows", batch(key=[1]), keys) for keys in (("key",), ())])

@@ -28,6 +28,7 @@ from tests.kernels.test_windows import (
     restore_all,
     row_counts,
     rows_of,
+    saved_of,
     split_by_owner,
     steps,
     to_batch,
@@ -97,7 +98,7 @@ def test_a_save_and_restore_at_every_pause_changes_nothing(
     for number, step in enumerate(watermarks(script)):
         owners = owner_counts[number % len(owner_counts)]
         counted += row_counts(tables)
-        state = [piece for table in tables for piece in table.save()]
+        state = saved_of(*tables)
         tables = [make_table(timeout, keys, partitions=owned_by(owner, owners)) for owner in range(owners)]
         restore_all(tables, state, backwards=number % 2 == 1)
         if isinstance(step, int):
@@ -139,7 +140,7 @@ def test_each_partition_is_treated_by_its_own_bound(
                 if part:
                     tables[owner].accumulate(to_batch(part))
     one = make_table(timeout, keys)
-    restore_all([one], [piece for table in tables for piece in table.save()])
+    restore_all([one], saved_of(*tables))
     bounds = [twin.watermark for twin in slow]
     for step in watermarks(script[half:]):
         if isinstance(step, int):
@@ -174,7 +175,7 @@ def test_a_changed_timeout_gives_restored_sessions_new_ends_and_merges_those_tha
             table.accumulate(to_batch(step))
             slow.accumulate(step)
     other = make_table(after, keys)
-    restore_all([other], table.save())
+    restore_all([other], saved_of(table))
     # Rows that shared a session stay together; of them only the first and the last time are known from now on.
     sessions = [(key, rows[0]["t"], rows[-1]["t"], rows) for key, found in slow.sessions().items() for rows in found]
     merged: list[tuple[Any, int, int, list[Row]]] = []
@@ -318,16 +319,14 @@ def test_a_timeout_must_be_positive(timeout: int) -> None:
 def test_state_of_other_aggregates_is_refused() -> None:
     table = make_table(10, ["k"])
     table.accumulate(rows_at([0]))
-    saved = [piece for piece in table.save() if piece[1] == "sessions"]
+    (saved,) = table.save()
     other = make_table(10, ["k"], [("rows", "count", None)])
     with pytest.raises(ValueError, match="saved sessions"):
-        other.restore(*saved[0])
-    with pytest.raises(ValueError, match="not 'windows'"):
-        other.restore(0, "windows", saved[0][2])
+        other.restore(saved)
     started = make_table(10, ["k"])
     started.accumulate(rows_at([0]))
     with pytest.raises(ValueError, match="before the first row"):
-        started.restore(*saved[0])
+        started.restore(saved)
 
 
 def test_keys_that_are_gone_give_their_memory_back() -> None:

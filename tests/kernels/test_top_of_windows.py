@@ -164,9 +164,9 @@ def test_a_restored_table_keeps_the_best_of_what_was_not_emitted() -> None:
     before.accumulate(batch_of(rows))
     after = table(6)
     after.keep_top("i_sum", 1)
-    for partition, kind, state in before.save():
-        after.restore(partition, kind, state)
-    after.restore(0, "bounds", pa.record_batch({"bound": [3]}))
+    for saved in before.save():
+        after.restore(saved)
+    after.restore_bound(0, 3)
     after.finish_restore()
     after.advance(MAX_TIME)
     assert [row["word"] for row in results(after)] == ["b"]

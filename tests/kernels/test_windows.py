@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from jetfast.core.aggregate import AggregateKind, result_type
+from jetfast.core.processor import BY_KEYS, StateBatch
+from jetfast.core.state_sharing import share_state
 from jetfast.kernels.columns import Batch
 from jetfast.kernels.partitioning import assign_partitions
-from jetfast.kernels.windows import AGGREGATE_KINDS, FrameTable, WindowTable, aggregate_result_type
+from jetfast.kernels.windows import AGGREGATE_KINDS, FrameTable, ResultTable, WindowTable, aggregate_result_type
 from jetfast.types import MAX_TIME, MIN_TIME
 from tests.kernels.reference_windows import ReferenceWindows, aggregate, canonical
 
@@ -230,14 +232,31 @@ def owned_by(owner: int, owners: int) -> Any:
     return np.arange(owner, 271, owners, dtype=np.int32)
 
 
-def restore_all(
-    tables: Sequence[WindowTable], state: list[tuple[int, str, pa.RecordBatch]], backwards: bool = False
-) -> None:
-    """Give each piece of state to the table that owns its partition."""
-    for partition, kind, saved in reversed(state) if backwards else state:
-        stream = pa.ipc.open_stream(stream_of(saved))  # state crosses a process
-        for rows in stream:
-            tables[partition % len(tables)].restore(partition, kind, rows)
+Saved = tuple[list[pa.RecordBatch], dict[int, int]]
+"""Rows, and the bounds of partitions."""
+
+
+def saved_of(*tables: ResultTable) -> Saved:
+    """The state of tables."""
+    bounds: dict[int, int] = {}
+    for table in tables:
+        bounds |= table.bounds()
+    return [rows for table in tables for rows in table.save()], bounds
+
+
+def restore_all(tables: Sequence[ResultTable], state: Saved, backwards: bool = False) -> None:
+    """Give each row of state to the table that owns the partition of its keys."""
+    saved, bounds = state
+    owners = np.arange(271, dtype=np.int32) % len(tables)
+    names = tables[0].partial_schema.names
+    keys = names[: names.index("frame" if isinstance(tables[0], WindowTable) else "first")]
+    for batch in reversed(saved) if backwards else saved:
+        for rows in pa.ipc.open_stream(stream_of(batch)):  # state crosses a process
+            for owner, part in share_state(StateBatch(BY_KEYS, "", rows, tuple(keys)), owners, range(len(tables))):
+                tables[owner].restore(part.rows)
+    for partition, bound in bounds.items():
+        for table in tables:
+            table.restore_bound(partition, bound)
     for table in tables:
         table.finish_restore()
 
@@ -263,7 +282,7 @@ def test_a_save_and_restore_at_every_pause_changes_nothing(
     for number, step in enumerate(watermarks(script)):
         owners = owner_counts[number % len(owner_counts)]
         counted += row_counts(tables)
-        state = [piece for table in tables for piece in table.save()]
+        state = saved_of(*tables)
         tables = [make_table(window, keys, partitions=owned_by(owner, owners)) for owner in range(owners)]
         restore_all(tables, state, backwards=number % 2 == 1)
         if isinstance(step, int):
@@ -303,7 +322,7 @@ def test_each_partition_is_treated_by_its_own_bound(
                 if part:
                     tables[owner].accumulate(to_batch(part))
     one = make_table(window, keys)
-    restore_all([one], [piece for table in tables for piece in table.save()])
+    restore_all([one], saved_of(*tables))
     for step in watermarks(script[half:]):
         if isinstance(step, int):
             one.advance(step)
@@ -595,7 +614,7 @@ def test_a_changed_window_realigns_frames_upward_and_merges_them(
     for batch in batches:
         table.accumulate(to_batch(batch, padding=padding))
     changed = make_table(new, ["k"])
-    restore_all([changed], table.save())
+    restore_all([changed], saved_of(table))
     for row in [row for batch in batches for row in batch if row["t"] is not None]:
         end = before.frame_of(row["t"])
         boundary = after.frame_of(end - 1)
@@ -649,13 +668,15 @@ def test_definitions_that_cannot_work_are_refused() -> None:
 def test_state_of_another_definition_is_refused() -> None:
     table = make_table((10, 10, 0), ["k"])
     table.accumulate(to_batch([{"k": 1, "s": None, "t": 0, "f": 1.0, "i": 1, "d": None}]))
-    (piece,) = [piece for piece in table.save() if piece[1] == "windows"]
+    (saved,) = table.save()
     with pytest.raises(ValueError, match="saved windows .* must have the columns"):
-        make_table((10, 10, 0), ["k"], AGGREGATES[:2]).restore(*piece)
-    with pytest.raises(ValueError, match="not 'sessions'"):
-        make_table((10, 10, 0), ["k"]).restore(0, "sessions", piece[2])
+        make_table((10, 10, 0), ["k"], AGGREGATES[:2]).restore(saved)
     with pytest.raises(ValueError, match="before the first row"):
-        table.restore(*piece)
+        table.restore(saved)
+    with pytest.raises(ValueError, match="before the first row"):
+        table.restore_bound(0, 10)
+    with pytest.raises(ValueError, match=r"partition must be in \[0, 271\)"):
+        make_table((10, 10, 0), ["k"]).restore_bound(271, 10)
 
 
 # ---- other engines ---------------------------------------------------------------------------------------------------
@@ -764,6 +785,6 @@ def test_restored_keys_take_the_memory_that_they_took_before():
             Batch.from_arrow(pa.record_batch([keys, np.full(20_000, frame * 10, "M8[us]")], schema=schema))
         )
     restored = WindowTable(schema, ["k"], "t", [("n", "count", None)], 100, 10)
-    restore_all([restored], table.save())
+    restore_all([restored], saved_of(table))
     assert restored.memory()["keys"] == 20_000
     assert restored.memory()["key_bytes"] <= 2 * table.memory()["key_bytes"]

@@ -5,10 +5,11 @@ import pytest
 
 from jetfast.core.batch import Batch
 from jetfast.core.items import IDLE, Watermark
-from jetfast.core.processor import ProcessorContext, StateBatch
+from jetfast.core.processor import ProcessorContext
 from jetfast.core.top_results import TopResults
 from jetfast.kernels.partitioning import assign_partitions
 from jetfast.processors import top_of_windows
+from jetfast.processors.partition_bounds import save_bounds
 from jetfast.processors.top_of_windows import LocalTopOfWindows, TopOfWindows
 from jetfast.testing import verify_processor
 
@@ -131,8 +132,8 @@ def test_an_owner_of_partitions_with_different_bounds_treats_each_by_its_own():
     partitions = [int(partition) for partition in assign_partitions([pa.array(groups)])]
     processor = TopOfWindows(SCHEMA, top(("group",)))
     processor.open(ProcessorContext("top"))
-    for partition, bound in zip(partitions, [10, 20, 30], strict=True):
-        processor.restore_snapshot(StateBatch(partition, "bounds", pa.record_batch({"bound": [bound]})))
+    for state in save_bounds(271, dict(zip(partitions, [10, 20, 30], strict=True))):
+        processor.restore_snapshot(state)
     processor.finish_restore()
     list(processor.process_watermark(10))
     processor.process(0, Batch.from_arrow(results(*((group, 1, end, 1.0) for group in groups for end in (10, 20, 30)))))

@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from jetfast.core.aggregate import AggregateColumn, AggregateKind
 from jetfast.core.batch import Batch
 from jetfast.core.items import IDLE, Watermark
-from jetfast.core.processor import ProcessorContext
+from jetfast.core.processor import BROADCAST, ProcessorContext
+from jetfast.core.state_sharing import share_state
 from jetfast.core.windows import SessionWindow, Window
 from jetfast.kernels.partitioning import assign_partitions
 from jetfast.processors.accumulate_by_frame import AccumulateByFrame
@@ -305,14 +307,17 @@ def test_partitions_keep_their_own_bounds_from_two_processors_onto_three():
         list(processor.process(0, Batch.from_arrow(rows(*share([(key, 30, 1) for key in keys], index, 2)))))
         list(processor.process_watermark(watermark))
         state += processor.save_snapshot()
-    bounds = {part.partition: part.rows.column("bound")[0].as_py() for part in state if part.kind == "bounds"}
-    assert bounds == {partition: ahead if partition % 2 == 0 else behind for partition in range(271)}
+    bounds = [row for part in state if part.kind == "bounds" for row in part.rows.to_pylist()]
+    assert {row["partition"]: row["bound"] for row in bounds} == {
+        partition: ahead if partition % 2 == 0 else behind for partition in range(271)
+    }
     restored = processors(3)
     late = on_time = 0
     for index, processor in enumerate(restored):
         for part in state:
-            if part.partition % 3 == index:
-                processor.restore_snapshot(part)
+            mine = [(index, part)] if part.partition == BROADCAST else share_state(part, np.arange(271) % 3, [index])
+            for _, taken in mine:
+                processor.restore_snapshot(taken)
         processor.finish_restore()
         list(processor.process(0, Batch.from_arrow(rows(*share([(key, 9, 1) for key in keys], index, 3)))))
         late += processor.counters["late_rows"]

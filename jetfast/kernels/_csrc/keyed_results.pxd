@@ -32,7 +32,7 @@ cdef extern from "jetfast/keyed_results.hpp" namespace "jetfast" nogil:
         cbool is_emitting() noexcept
         void accumulate(const BatchColumns& batch, LateRows* late) except +
         Rows emit(int64_t rows_max) except +
-        Rows save(int64_t& cursor, int64_t rows_max, vector[int64_t]& offsets) except +
+        Rows save(int64_t& cursor, int64_t rows_max) except +
         int64_t bound(int32_t partition) noexcept
         void restore_bound(int32_t partition, int64_t bound) except +
-        void expect_keys(int64_t partitions) except +
+        void finish_restore() except +

@@ -1,5 +1,5 @@
 # Declarations of csrc/jetfast/window_table.hpp
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
 
@@ -21,4 +21,4 @@ cdef extern from "jetfast/window_table.hpp" namespace "jetfast" nogil:
         void accumulate_partials(const PartialColumns& batch) except +
         void keep_top(TopSpec spec) except +
         void advance(int64_t watermark) except +
-        void restore(const PartialColumns& batch, int32_t partition) except +
+        void restore(const PartialColumns& batch) except +
