@@ -35,12 +35,15 @@ from jetfast.control.messages import (
 )
 from jetfast.control.peers import EVERY_EXECUTION, PeerDoor
 from jetfast.control.versions import running_versions
-from jetfast.control.wire import COORDINATOR, Connection, Hello, Purpose, Token
+from jetfast.control.wire import COORDINATOR, Connection, HandshakeError, Hello, Proven, Purpose, Token
 from jetfast.core.dag import Dag
 from jetfast.engine.socket_transport import WAITING_BYTES_MAX, SocketTransport
 from jetfast.errors import JetfastError, MemberLostError, ProtocolError, ResourcesError, TransportError
 
 logger = logging.getLogger("jetfast.member")
+
+HANDSHAKES = 3
+"""That a member tries with the coordinator, if it is reached: one may be disturbed; who is refused is so each time."""
 
 LOOK_S = 1.0
 """Time between two looks whether what carries the member is still there."""
@@ -90,7 +93,7 @@ def run_member(task: MemberTask, surroundings: Surroundings) -> None:
     where = f"member {task.member} on {socket.gethostname()}"
     hello = Hello(Purpose.CONTROL, NO_EXECUTION, task.member, COORDINATOR, task.incarnation)
     try:
-        proven = dial(task.coordinator, task.token, hello)
+        proven = _dial(task, hello)
     except TransportError as error:
         advice = f"; {surroundings.advice}" if surroundings.advice else ""
         raise ResourcesError(f"{where} cannot reach the coordinator: {error}{advice}") from error
@@ -127,6 +130,14 @@ def run_member(task: MemberTask, surroundings: Surroundings) -> None:
             why = welcome.why if isinstance(welcome, TurnedAway) else "the coordinator has gone"
             raise MemberLostError(f"{where} was turned away: {why}")
         _Member(task, connection, door, surroundings, HeldLease(asked_s + welcome.lease_us / 1e6)).run(where)
+
+
+def _dial(task: MemberTask, hello: Hello) -> Proven:
+    """Reach the coordinator; a handshake that was disturbed is tried again."""
+    for _ in range(HANDSHAKES - 1):
+        with contextlib.suppress(HandshakeError):
+            return dial(task.coordinator, task.token, hello)
+    return dial(task.coordinator, task.token, hello)
 
 
 class _Member:
