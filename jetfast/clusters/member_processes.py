@@ -79,7 +79,8 @@ class MemberProcesses:
         """Return why a member did not come."""
         if isinstance(error, ProcessEnded):
             said = f"; it wrote:\n{error.last_lines}" if error.last_lines else ""
-            kind = MemberLostError if error.status < 0 else ResourcesError
+            another_may_come = error.status < 0 or error.status == process_member.LOST_STATUS
+            kind = MemberLostError if another_may_come else ResourcesError
             return kind(f"member {member} did not start: its process {error}{said}")
         explained = ResourcesError(f"member {member} did not start: {error or 'its process ended at once'}")
         explained.__cause__ = error

@@ -17,10 +17,13 @@ from jetfast.clusters.log_lines import LogLineHandler
 from jetfast.control.endpoint import Address
 from jetfast.control.remote_member import MemberTask, Surroundings, run_member
 from jetfast.control.wire import Token
-from jetfast.errors import JetfastError, MemberLostError, TransportError
+from jetfast.errors import JetfastError, ProtocolError, RestartableError, TransportError
 
 START = "import json, sys; sys.path[:] = json.loads(sys.stdin.buffer.readline()); from {module} import main; main()"
 """What the interpreter is told to run; `{module}` is this one. The submitter's `sys.path` comes first."""
+
+LOST_STATUS = 75
+"""Ends a process that could be this member no longer, though another one could (EX_TEMPFAIL of sysexits.h)."""
 
 logger = logging.getLogger("jetfast.member")
 
@@ -60,9 +63,9 @@ def main() -> None:
     try:
         # Whatever runs on one host is reached unless it has ended. The state of a job is in its store: no farewells.
         run_member(task, Surroundings(exit_grace_s=0.0, unreachable=TransportError))
-    except MemberLostError as error:
+    except (RestartableError, ProtocolError) as error:
         logger.info("%s", error)
-        sys.exit(1)
+        sys.exit(LOST_STATUS)
     except JetfastError as error:
         logger.error("%s", error)
         sys.exit(1)
