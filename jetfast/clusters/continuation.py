@@ -73,7 +73,7 @@ def find_submission(store: SnapshotStore, job: str) -> SubmissionRecord:
 def _cluster_as(submission: SubmissionRecord, job: str) -> LocalCluster | ProcessCluster:
     for kind in (LocalCluster, ProcessCluster):
         if kind.kind == submission.cluster:
-            return kind(submission.members, submission.workers)
+            return kind(submission.members, submission.workers, partition_count=submission.partition_count)
     raise JobDefinitionError(
         f"job {job!r} ran on a cluster of kind {submission.cluster!r}: give cluster=, where it is to go on"
     )

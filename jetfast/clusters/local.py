@@ -21,7 +21,7 @@ from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.engine.transport import MemoryNetwork, Transport
 from jetfast.errors import MemberLostError
-from jetfast.types import Duration
+from jetfast.types import PARTITION_COUNT, Duration
 
 
 class LocalCluster:
@@ -32,6 +32,8 @@ class LocalCluster:
     members : engine instances that exchange rows through memory, as processes do through sockets
     workers : threads of each member; default: the cores of this process, shared out among the members
     snapshot_store : where jobs keep their snapshots unless `submit` says otherwise, of `jetfast.snapshots`
+    partition_count : partitions of the keys, of which each processor owns a share: more than there will ever be
+        processors of a step. A job may go on with another number than it had
     clock : what jobs take for the wall clock, microseconds since 1970; tests give a `jetfast.testing.VirtualClock`
     """
 
@@ -44,6 +46,7 @@ class LocalCluster:
         workers: int | None = None,
         *,
         snapshot_store: SnapshotStore | None = None,
+        partition_count: int = PARTITION_COUNT,
         clock: Callable[[], int] = wall_clock_us,
     ) -> None:
         if not callable(clock):
@@ -52,6 +55,7 @@ class LocalCluster:
         self.clock = clock
         self.members = at_least_one(members, "members")
         self.workers = max(1, cores() // self.members) if workers is None else at_least_one(workers, "workers")
+        self.partition_count = at_least_one(partition_count, "partition_count")
         self.snapshot_store = snapshot_store
         self._memory_store: SnapshotStore = MemorySnapshotStore()
 
@@ -104,6 +108,7 @@ class LocalCluster:
             cluster=self.kind,
             member_count=self.members,
             workers=self.workers,
+            partition_count=self.partition_count,
             name=name,
             memory_limit=memory_limit,
             progress=progress,

@@ -20,7 +20,7 @@ from jetfast.control.member_links import MemberLinks
 from jetfast.control.runner import Runner
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.snapshot_store import SnapshotStore
-from jetfast.types import Duration, positive_duration_us
+from jetfast.types import PARTITION_COUNT, Duration, positive_duration_us
 
 DEFAULT_LEASE = "5s"
 
@@ -34,6 +34,8 @@ class ProcessCluster:
     workers : threads of each member
     snapshot_store : where jobs keep their snapshots unless `submit` says otherwise; a directory or an object store of
         `jetfast.snapshots`, which members share
+    partition_count : partitions of the keys, of which each processor owns a share: more than there will ever be
+        processors of a step. A job may go on with another number than it had
     start_timeout : how long the process of a member may take to start
     lease : how long a member lives without a word from this process, and this process without one from a member: then
         the member ends, or is killed. A process that is frozen is noticed by it, and a function that lets no other
@@ -49,12 +51,14 @@ class ProcessCluster:
         workers: int = 1,
         *,
         snapshot_store: SnapshotStore | None = None,
+        partition_count: int = PARTITION_COUNT,
         start_timeout: Duration = "1m",
         lease: Duration = DEFAULT_LEASE,
     ) -> None:
         check_shared(snapshot_store)
         self.members = at_least_one(members, "members")
         self.workers = at_least_one(workers, "workers")
+        self.partition_count = at_least_one(partition_count, "partition_count")
         self.snapshot_store = snapshot_store
         self._start_timeout_s = positive_duration_us(start_timeout, "start_timeout") / 1e6
         self._lease_us = positive_duration_us(lease, "lease")
@@ -88,6 +92,7 @@ class ProcessCluster:
             cluster=self.kind,
             member_count=self.members,
             workers=self.workers,
+            partition_count=self.partition_count,
             name=name,
             memory_limit=memory_limit,
             progress=progress,

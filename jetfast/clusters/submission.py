@@ -19,7 +19,7 @@ from jetfast.engine.snapshot_copy import EXPORTED
 from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.engine.submission_record import CoordinatorRecord, SubmissionRecord
 from jetfast.errors import JobDefinitionError
-from jetfast.types import Duration, bytes_of, non_negative_duration_us, positive_duration_us
+from jetfast.types import PARTITION_COUNT, Duration, bytes_of, non_negative_duration_us, positive_duration_us
 
 DEFAULT_MEMORY_LIMIT = "1GB"
 DEFAULT_LEASE_US = round(LEASE_S * 1e6)
@@ -124,6 +124,7 @@ class Submission:
             guarantee=snapshots.guarantee,
             memory_limit_bytes=self.memory_limit_bytes,
             parallelism=self.parallelism,
+            partition_count=self.record.partition_count,
             snapshot_store=snapshots.store,
             pickled_store=pickled_store,
             snapshot_interval_s=snapshots.interval_s,
@@ -144,6 +145,7 @@ def accept_submission(
     cluster: str,
     member_count: int,
     workers: int,
+    partition_count: int = PARTITION_COUNT,
     name: str | None,
     memory_limit: str,
     progress: bool | None,
@@ -192,6 +194,7 @@ def accept_submission(
         suspend_on_failure=snapshots.suspend_on_failure,
         two_stage=two_stage,
         max_watermark_retention_us=dag.max_watermark_retention_us,
+        partition_count=partition_count,
     )
     return Submission(
         job, uuid.uuid4().hex, dag, member_count, workers, memory_limit_bytes, chosen, parallelism, record
@@ -199,7 +202,7 @@ def accept_submission(
 
 
 def at_least_one(value: int, what: str) -> int:
-    """Return a count of members or workers. Raises TypeError and JobDefinitionError."""
+    """Return a count of members, workers or partitions. Raises TypeError and JobDefinitionError."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{what} must be a whole number, got {value!r}")
     if value < 1:

@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta, Struct
 
 from jetfast.core.guarantee import Guarantee
+from jetfast.types import PARTITION_COUNT
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -52,3 +53,5 @@ class SubmissionRecord(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     suspend_on_failure: bool = False
     two_stage: bool | None = None
     max_watermark_retention_us: Count | None = None
+    partition_count: Positive = PARTITION_COUNT
+    """Partitions of the keys."""

@@ -37,14 +37,22 @@ def cancel(job: Job) -> None:
 
 def test_a_job_goes_on_as_it_was_submitted() -> None:
     store = jf.snapshots.memory()
-    cluster = jf.LocalCluster(3, 2, snapshot_store=store)
+    cluster = jf.LocalCluster(3, 2, snapshot_store=store, partition_count=19)
     before = cluster.submit(endless(), name="rows", progress=False, **SETTINGS)
     cancel(before)
     after = continue_job(store, "rows", endless(), progress=False)
     cancel(after)
     plans = [job.runner.plan for job in (before, after)]
     assert plans[0].submission == plans[1].submission
-    for what in ("job", "member_count", "workers", "guarantee", "memory_limit_bytes", "snapshot_interval_s"):
+    for what in (
+        "job",
+        "member_count",
+        "workers",
+        "partition_count",
+        "guarantee",
+        "memory_limit_bytes",
+        "snapshot_interval_s",
+    ):
         assert getattr(plans[0], what) == getattr(plans[1], what)
     assert (plans[1].max_restarts, plans[1].suspend_on_failure, plans[1].fresh) == (7, True, False)
     assert after.id == before.id

@@ -1,4 +1,4 @@
-"""Snapshots of a job on 2 members with 2 workers each are restored on 1 member, and then on 3: nothing changes."""
+"""Snapshots of a job on 2 members are restored on 1, then on 3, with other partitions each time: nothing changes."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,8 +18,8 @@ from tests.simulation.stepped_job import SteppedJob
 
 ROWS = 600
 KEYS = 7
-SIZES = [(2, 2), (1, 1), (3, 1)]
-"""Members and workers of the first execution, and of those that restore from it."""
+SIZES = [(2, 2, 271), (1, 1, 19), (3, 1, 1000)]
+"""Members, workers and key partitions of the first execution, and of those that restore from it."""
 Build = Callable[[Any], Any]
 
 
@@ -51,17 +51,19 @@ def in_memory(disorder: int = 0) -> Source:
 def run_elsewhere(pipeline: Callable[[], jf.Pipeline]) -> jf.Job:
     """Let each execution but the last take a snapshot or two and then vanish, coordinator and all; return the last."""
     store, clock = MemorySnapshotStore(), VirtualClock("1970-01-01T00:00:00")
-    *earlier, (members, workers) = SIZES
-    options: dict[str, Any] = {"store": store, "interval": "10ms", "clock": clock}
-    for snapshots, size in zip((2, 1), earlier, strict=True):
-        job = SteppedJob(pipeline(), seed=1, members=size[0], workers=size[1], **options)
+    first, second, last = (
+        {"members": size[0], "workers": size[1], "partition_count": size[2], "store": store, "clock": clock}
+        for size in SIZES
+    )
+    for snapshots, options in ((2, first), (1, second)):
+        job = SteppedJob(pipeline(), seed=1, interval="10ms", **options)
         job.run(lambda: job.runner.snapshots.taken == snapshots)  # noqa: B023 (called in this round)
         assert not job.ended, "there would be nothing to restore"
         assert job.job.guarantee is jf.Guarantee.EXACTLY_ONCE
-    last = SteppedJob(pipeline(), seed=1, members=members, workers=workers, **options)
-    last.run()
-    assert last.runner.error is None
-    return last.job
+    job = SteppedJob(pipeline(), seed=1, interval="10ms", **last)
+    job.run()
+    assert job.runner.error is None
+    return job.job
 
 
 def timed(pipeline: jf.Pipeline) -> Any:

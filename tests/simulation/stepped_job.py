@@ -34,7 +34,7 @@ from jetfast.engine.stepping import SteppedExecution
 from jetfast.engine.transport import MemoryNetwork, Transport
 from jetfast.errors import MemberLostError
 from jetfast.testing import VirtualClock
-from jetfast.types import Duration
+from jetfast.types import PARTITION_COUNT, Duration
 
 STEP_US_MAX = 2_000
 """Time passes while things are done: less than this in each step."""
@@ -177,6 +177,7 @@ class SteppedJob:
         interval: Duration = "100ms",
         members: int = 1,
         workers: int = 1,
+        partition_count: int = PARTITION_COUNT,
         max_restarts: int | None = None,
         fresh: bool = False,
         suspend_on_failure: bool = False,
@@ -191,6 +192,7 @@ class SteppedJob:
             cluster="local",
             member_count=members,
             workers=workers,
+            partition_count=partition_count,
             name=None,
             memory_limit="1GB",
             progress=False,
