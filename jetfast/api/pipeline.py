@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
+from dataclasses import replace
 
 from jetfast.api.stage import SourceStage
 from jetfast.api.steps import Output, SinkStep, SourceStep, Step, UnionStep, source_schemas
 from jetfast.core.dag import Dag
 from jetfast.core.items import MAIN_PORT
-from jetfast.core.source import Source
+from jetfast.core.source import Sink, Source
 from jetfast.errors import JobDefinitionError
 
 
@@ -66,6 +68,19 @@ class Pipeline:
         from jetfast.api.planner import plan
 
         return plan(self, member_count=member_count, workers=workers, two_stage=two_stage)
+
+    def collected_steps(self) -> list[str]:
+        """Names of the steps whose rows go back to the process that submits."""
+        return [step.name for step in self._iterate() if isinstance(step, SinkStep) and step.collects]
+
+    def with_sink(self, name: str, sink: Sink) -> Pipeline:
+        """Return a pipeline of the same steps, of which the one of this name writes to another sink."""
+        step = self._steps[name]
+        assert isinstance(step, SinkStep)
+        sink.check(step.inputs[0].schema)
+        changed = copy(self)
+        changed._steps = self._steps | {name: replace(step, sink=sink)}
+        return changed
 
     def explain(self, *, member_count: int = 1, workers: int = 1, two_stage: bool | None = None) -> str:
         """Return the steps, and the graph they become, as text."""

@@ -300,6 +300,11 @@ class SinkStep(Step):
 
     sink: Sink = field(kw_only=True)
 
+    @property
+    def collects(self) -> bool:
+        """Do the rows go back to the process that submits?"""
+        return bool(getattr(self.sink, "collects", False))
+
     def describe(self) -> str:
         return f"write {self.sink.name}"
 
