@@ -35,6 +35,9 @@ SIGNATURES = {
     "name: 'str | None' = None) -> 'Stage'",
     "Stage.group_by": "(self, *keys: 'object') -> 'GroupedStage'",
     "Stage.window": "(self, window: 'AnyWindow') -> 'WindowedStage'",
+    "Stage.drop_duplicates": "(self, *columns: 'object', horizon: 'Duration | None' = None, "
+    "name: 'str | None' = None) -> 'LateRowsStage'",
+    "Stage.distinct": "(self, *columns: 'object', name: 'str | None' = None) -> 'Stage'",
     "Stage.hash_join": "(self, table: 'Stage', *, on: 'KeyColumns' = None, left_on: 'KeyColumns' = None, "
     "right_on: 'KeyColumns' = None, how: 'str' = 'inner', suffix: 'str' = '_right', "
     "name: 'str | None' = None) -> 'Stage'",
@@ -47,6 +50,11 @@ SIGNATURES = {
     "Stage.write": "(self, sink: 'Sink', name: 'str | None' = None) -> 'None'",
     "Stage.collect": "(self, name: 'str' = 'result') -> 'None'",
     "GroupedStage.window": "(self, window: 'AnyWindow') -> 'WindowedStage'",
+    "GroupedStage.rolling_agg": "(self, *, ttl: 'Duration | None' = None, name: 'str | None' = None, "
+    "**aggregates: 'Aggregate') -> 'LateRowsStage'",
+    "GroupedStage.map_stateful": "(self, function: 'StatefulFunction', *, state: 'pa.DataType', schema: 'pa.Schema', "
+    "ttl: 'Duration | None' = None, on_evict: 'EvictFunction | None' = None, "
+    "name: 'str | None' = None) -> 'LateRowsStage'",
     "WindowedStage.agg": "(self, *, name: 'str | None' = None, **aggregates: 'Aggregate') -> 'AggregateStage'",
     "Expression.alias": "(self, name: 'str') -> 'Expression'",
     "Expression.between": "(self, lower: 'object', upper: 'object') -> 'Expression'",

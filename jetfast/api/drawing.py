@@ -6,7 +6,17 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from jetfast.api.naming import shorten
-from jetfast.api.steps import LATE_PORT, REJECTED_PORT, JoinStep, Output, SinkStep, SourceStep, Step, WindowStep
+from jetfast.api.steps import (
+    LATE_PORT,
+    REJECTED_PORT,
+    JoinStep,
+    KeyedStateStep,
+    Output,
+    SinkStep,
+    SourceStep,
+    Step,
+    WindowStep,
+)
 from jetfast.core.joins import LATE_PORTS
 from jetfast.core.routing import RoutingKind
 from jetfast.errors import JobDefinitionError
@@ -22,7 +32,7 @@ def describe_output(output: Output) -> str:
     """Name an output as its readers see it."""
     if isinstance(output.step, SourceStep) and output.port == REJECTED_PORT:
         return f"{output.step.name}.rejected_rows"
-    if isinstance(output.step, WindowStep) and output.port == LATE_PORT:
+    if isinstance(output.step, WindowStep | KeyedStateStep) and output.port == LATE_PORT:
         return f"{output.step.name}.late_rows"
     if isinstance(output.step, JoinStep) and output.port in LATE_PORTS:
         return f"{output.step.name}.late_{('left', 'right')[LATE_PORTS.index(output.port)]}_rows"

@@ -6,7 +6,8 @@
        accumulates per key and frame next to the source, so that one partial per key and frame crosses, not each row.
        Sessions have no frames and are always one vertex.
     4. A join becomes one vertex with two partitioned edges; either side brings just the columns that it needs.
-    5. The best results of a window are kept by the window itself while it emits, if nobody reads the others, else by a
+    5. A step that keeps state by key becomes one vertex behind a partitioned edge.
+    6. The best results of a window are kept by the window itself while it emits, if nobody reads the others, else by a
        vertex behind it; then they meet in one processor (or in one for each group), which keeps the best of all.
 
 Other edges are isolated: order is kept, and a batch stays with its worker.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -26,14 +27,18 @@ from jetfast.api.steps import (
     LATE_PORT,
     MISSED_UNTIL,
     REJECTED_PORT,
+    FirstOfKey,
     HashJoin,
     IntervalJoin,
     JoinStep,
+    KeyedStateStep,
     MapBatchesStep,
     Output,
     ProcessingTimeStep,
+    Running,
     SinkStep,
     SourceStep,
+    Stateful,
     Step,
     TopStep,
     TransformStep,
@@ -45,7 +50,8 @@ from jetfast.core.aggregate import AggregateColumn
 from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.guarantee import Delivery
 from jetfast.core.items import MAIN_PORT
-from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, Join, JoinSide
+from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, Join
+from jetfast.core.keyed_input import KeyedInput
 from jetfast.core.processor import Processor, ProcessorSupplier
 from jetfast.core.routing import ALL_TO_ONE, ISOLATED, Routing, partitioned
 from jetfast.core.source import sink_delivery, source_delivery
@@ -111,6 +117,8 @@ class Planner:
                 self.plan_top(step)
             elif isinstance(step, JoinStep):
                 self.plan_join(step)
+            elif isinstance(step, KeyedStateStep):
+                self.plan_keyed_state(step)
             elif isinstance(step, SinkStep):
                 self.plan_sink(step)
         return self.dag
@@ -164,6 +172,8 @@ class Planner:
                     frames.append((step.method.window.slide_us, step.method.window.offset_us))
                 elif isinstance(step.method, IntervalJoin):
                     frames.append((step.method.watermark_step_us, 0))
+            elif isinstance(step, KeyedStateStep) and step.ttl_us is not None:
+                frames.append((SessionWindow(step.ttl_us).watermark_step_us, 0))
             waiting += [reader for output, readers in self.readers.items() if output.step is step for reader in readers]
         return frames
 
@@ -172,7 +182,7 @@ class Planner:
         readers = self.readers.get(output, [])
         if not isinstance(output.step, TransformStep) or len(readers) != 1:
             return False
-        return isinstance(readers[0], TransformStep | WindowStep | JoinStep)
+        return isinstance(readers[0], TransformStep | WindowStep | JoinStep | KeyedStateStep)
 
     def ends_chain(self, step: TransformStep) -> bool:
         return not self.is_chained(Output(step))
@@ -331,7 +341,7 @@ class Planner:
                 late = Output(step, port)
                 self.feeds[late] = [Feed(step.name, port, late.schema)]
 
-    def plan_join_side(self, step: JoinStep, ordinal: int) -> tuple[Feed, JoinSide]:
+    def plan_join_side(self, step: JoinStep, ordinal: int) -> tuple[Feed, KeyedInput]:
         """Bring just what a join needs of one input: late rows are whole."""
         output = step.inputs[ordinal]
         late_wanted = Output(step, LATE_PORTS[ordinal]) in self.readers
@@ -341,20 +351,13 @@ class Planner:
         read = set(output.schema.names) if late_wanted else {*columns, *(key.columns[ordinal] for key in step.keys)}
         if time is not None:
             read.add(time)
-        chain, schema = self.chain_into(output)
-        outputs = [(name, Expression(Column(name))) for name in schema.names if name in read]
-        for key in step.keys:
-            expression = key.expressions[ordinal]
-            if expression is not None:
-                outputs.append((key.columns[ordinal], expression))
-        last = Select(tuple(outputs))
-        name = f"{step.name} ({'left' if ordinal == LEFT else 'right'})"
-        if chain:
-            feed = self.add_chain(chain, last, step.name)
-        else:
-            self.times[name] = output.step.time
-            feed = self.add_transform(name, self.feeds[output], [(step.name, last)])
-        return feed, JoinSide(
+        computed = [
+            (key.columns[ordinal], expression)
+            for key in step.keys
+            if (expression := key.expressions[ordinal]) is not None
+        ]
+        feed = self.prepare_input(step, output, read, computed, "left" if ordinal == LEFT else "right")
+        return feed, KeyedInput(
             feed.schema,
             tuple(key.columns[ordinal] for key in step.keys),
             tuple(columns),
@@ -362,6 +365,46 @@ class Planner:
             output.step.time_shift_us,
             tuple(output.schema.names) if late_wanted else (),
         )
+
+    def prepare_input(
+        self, step: Step, output: Output, read: set[str], computed: Sequence[tuple[str, Expression]], what: str
+    ) -> Feed:
+        """Bring some columns of an input and what is computed of it, in the vertex of the chain before it, if any."""
+        chain, schema = self.chain_into(output)
+        kept = [(name, Expression(Column(name))) for name in schema.names if name in read]
+        last = Select((*kept, *computed))
+        if chain:
+            return self.add_chain(chain, last, step.name)
+        name = f"{step.name} ({what})"
+        self.times[name] = output.step.time
+        return self.add_transform(name, self.feeds[output], [(step.name, last)])
+
+    def plan_keyed_state(self, step: KeyedStateStep) -> None:
+        output, late = step.inputs[0], Output(step, LATE_PORT)
+        late_wanted = late in self.readers
+        wanted = self.needed.get(Output(step), set())
+        read = step.columns_kept(wanted, whole=late_wanted)
+        feed = self.prepare_input(step, output, read, step.computed, "input")
+        made = step.schemas[MAIN_PORT]
+        passed = output.schema.names if isinstance(step.method, Stateful) else made.names
+        rows = KeyedInput(
+            feed.schema,
+            tuple(key for key, _ in step.keys),
+            tuple(name for name in passed if name in feed.schema.names),
+            None if step.ttl_us is None else output.step.time,
+            output.step.time_shift_us,
+            tuple(output.schema.names) if late_wanted else (),
+        )
+        added = [] if isinstance(step.method, FirstOfKey) else made.names[len(output.schema.names) :]
+        schema = made
+        if not isinstance(step.method, Stateful):
+            schema = pa.schema([made.field(name) for name in dict.fromkeys((*rows.columns, *added))])
+        self.times[step.name] = step.time
+        self.dag.add_vertex(Vertex(step.name, keyed_state_supplier(step, rows, schema)))
+        self.add_edge(feed, step.name, 0, partitioned(*rows.keys), crossing=True)
+        self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, schema)]
+        if late_wanted:
+            self.feeds[late] = [Feed(step.name, LATE_PORT, late.schema)]
 
     def fused_top(self, step: WindowStep) -> TopResults | None:
         """The best results that a window shall keep while it emits: if nobody reads the others, and they are plain."""
@@ -487,6 +530,21 @@ def join_supplier(step: JoinStep, join: Join) -> ProcessorSupplier:
     return partial(HashJoinProcessor, join)
 
 
+def keyed_state_supplier(step: KeyedStateStep, rows: KeyedInput, schema: pa.Schema) -> ProcessorSupplier:
+    """What makes the processors of a step that keeps state by key."""
+    from jetfast.processors.drop_duplicates import DropDuplicates
+    from jetfast.processors.map_stateful import MapStateful
+    from jetfast.processors.rolling_aggregate import RollingAggregate
+
+    method = step.method
+    if isinstance(method, Stateful):
+        return partial(MapStateful, rows, method.function, method.on_evict, method.state_type, schema, step.ttl_us)
+    if isinstance(method, Running):
+        columns = [cast(AggregateColumn, aggregate.for_processor()) for aggregate in method.aggregates]
+        return partial(RollingAggregate, rows, columns, schema, step.ttl_us)
+    return partial(DropDuplicates, rows, step.ttl_us)
+
+
 def time_of_row(step: WindowStep) -> str:
     """Return the column that holds the time of a row of a window's input: hidden if it is computed."""
     return HIDDEN + HIDDEN + "time" if step.input_shift_us else step.time_column
@@ -510,6 +568,9 @@ def needed_columns(steps: Sequence[Step], readers: dict[Output, list[Step]]) -> 
                 wanted |= needed.get(Output(step), set()) - {step.column}
             elif isinstance(step, WindowStep) and Output(step, LATE_PORT) not in readers:
                 wanted |= window_columns(step, output.schema)
+            elif isinstance(step, KeyedStateStep):
+                whole = Output(step, LATE_PORT) in readers
+                wanted |= step.columns_read(needed.get(Output(step), set()), whole=whole)
             elif isinstance(step, JoinStep):
                 for ordinal in (LEFT, RIGHT):
                     if step.inputs[ordinal] == output:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.api.expressions import HIDDEN, Column, Expression, as_expression, plain_type
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
 RESULT_COLUMNS = ("window_start", "window_end", "is_early")
 """Columns that a window adds to its result; keys and aggregates must have other names."""
 
+StatefulFunction = Callable[[pa.RecordBatch, npt.NDArray[np.int64], pa.Array], tuple[Any, Any]]
+EvictFunction = Callable[[pa.RecordBatch, pa.Array, pa.Array], Any]
 BatchFunction = Callable[[pa.RecordBatch], Any]
 """Takes a record batch of 1 row or more; gives a record batch, a table, an iterable of those, or None for no rows."""
 
@@ -279,7 +283,10 @@ class Stage:
         return Stage(Output(step))
 
     def group_by(self, *keys: object) -> GroupedStage:
-        """Group rows by keys (names, or named expressions); null is a group of its own. Follow with `.window(...)`."""
+        """Group rows by keys (names, or named expressions); null is a group of its own.
+
+        Follow with `.window(...)`, or with a step that keeps state by key.
+        """
         if not keys:
             raise JobDefinitionError(
                 "group_by needs at least one key; without keys write .window(...).agg(...) at once"
@@ -294,6 +301,30 @@ class Stage:
     def window(self, window: AnyWindow) -> WindowedStage:
         """Windows (`jf.tumbling`, `jf.sliding`, `jf.session`) over all rows together; follow with `.agg(...)`."""
         return WindowedStage(self, (), window)
+
+    def drop_duplicates(
+        self, *columns: object, horizon: Duration | None = None, name: str | None = None
+    ) -> LateRowsStage:
+        """Keep the first row of each combination of `columns` (default: all); null equals null.
+
+        Parameters
+        ----------
+        columns : names, or named expressions
+        horizon : a row that comes more than this after the one that was kept is kept again; so the state is bounded by
+            the watermark, and rows behind that are late. Default: keys are kept for ever, and no event time is needed
+        """
+        from jetfast.api.keyed_state import drop_duplicates
+
+        return drop_duplicates(self, columns, horizon, name)
+
+    def distinct(self, *columns: object, name: str | None = None) -> Stage:
+        """Each combination of `columns` (default: all) once, when it comes first: SQL's SELECT DISTINCT.
+
+        The result has just these columns. Keys are kept for ever; `drop_duplicates` with a horizon bounds the state.
+        """
+        from jetfast.api.keyed_state import distinct
+
+        return distinct(self, columns, name)
 
     def hash_join(
         self,
@@ -636,7 +667,7 @@ class SideStage(Stage):
 
 
 class GroupedStage:
-    """Rows grouped by keys, waiting for a window."""
+    """Rows grouped by keys, waiting for a window or a step that keeps state."""
 
     def __init__(self, stage: Stage, keys: tuple[tuple[str, Expression], ...]) -> None:
         self._stage = stage
@@ -645,6 +676,55 @@ class GroupedStage:
     def window(self, window: AnyWindow) -> WindowedStage:
         """Cut event time into windows (`jf.tumbling`, `jf.sliding`, `jf.session`); follow with `.agg(...)`."""
         return WindowedStage(self._stage, self._keys, window)
+
+    def rolling_agg(
+        self, *, ttl: Duration | None = None, name: str | None = None, **aggregates: Aggregate
+    ) -> LateRowsStage:
+        """Every row with running aggregates of its key: `group_by("card").rolling_agg(spent=jf.sum("amount"))`.
+
+        They are `jf.count`, `jf.sum`, `jf.mean`, `jf.min` and `jf.max`, over the rows of the key as they came, this one
+        included.
+
+        Parameters
+        ----------
+        ttl : a row that comes more than this after the one before it of its key begins anew; rows behind the watermark
+            are late then. Default: for ever, and no event time is needed
+        """
+        from jetfast.api.keyed_state import rolling_agg
+
+        return rolling_agg(self._stage, self._keys, aggregates, ttl, name)
+
+    def map_stateful(
+        self,
+        function: StatefulFunction,
+        *,
+        state: pa.DataType,
+        schema: pa.Schema,
+        ttl: Duration | None = None,
+        on_evict: EvictFunction | None = None,
+        name: str | None = None,
+    ) -> LateRowsStage:
+        """Apply a function to batches of rows and the states of their keys.
+
+        Parameters
+        ----------
+        function : `function(rows, groups, states)` gets a record batch; the number of the state of each row, int64,
+            shape (rows,); and the states, an Arrow array of one for each key (null: a new key). It returns the result
+            (a record batch, a table or None) and the new states, an array or a list (null: forget the key). It is
+            called from one thread per worker
+        state : Arrow type of a state
+        schema : of the result
+        ttl : the state of a key ends when no row of it came for so long in event time; rows behind the watermark are
+            late then. Default: for ever, and no event time is needed
+        on_evict : `on_evict(keys, states, times)` is called with states that have ended, and at the end of the input
+            with all that are left: keys as a record batch, and the times (timestamp[us]) to which they lived, null
+            without ttl. It returns rows of the result, or None; they should bear those times
+
+        If the event-time column is not in the result with its type, the result has no event time.
+        """
+        from jetfast.api.keyed_state import map_stateful
+
+        return map_stateful(self._stage, self._keys, function, state, schema, ttl, on_evict, name)
 
     def agg(self, **aggregates: Aggregate) -> AggregateStage:
         """Not without a window: a stream has no end, so a result per key would never be final."""
@@ -699,17 +779,21 @@ class WindowedStage:
         return f"<WindowedStage {self._stage.name!r}, {self._window}>"
 
 
-class AggregateStage(Stage):
-    """Results of windows."""
+class LateRowsStage(Stage):
+    """Rows of a step that may miss rows."""
 
     @property
     def late_rows(self) -> Stage:
-        """Rows that missed a window: the input's columns and `missed_until`, the end of the last window they missed.
+        """Rows that came too late: the input's columns and `missed_until`, the end of the last window they missed.
 
-        A late row of a session window has missed none that could be named: its `missed_until` is null.
-        Not consumed, they are only counted in `job.metrics`.
+        A late row of a session window, or of state by key, has missed no window that could be named: its
+        `missed_until` is null. Not consumed, they are only counted in `job.metrics`.
         """
         return SideStage(Output(self._output.step, LATE_PORT), "late rows")
+
+
+class AggregateStage(LateRowsStage):
+    """Results of windows."""
 
     def top(
         self,

@@ -211,6 +211,77 @@ class TopStep(Step):
 
 
 @dataclass(frozen=True)
+class FirstOfKey:
+    """The first row of each key, and again one that comes more than the time to live after it."""
+
+    def __str__(self) -> str:
+        return "first rows"
+
+
+@dataclass(frozen=True)
+class Running:
+    """All rows with aggregates of those of their key so far."""
+
+    aggregates: tuple[WindowedAggregate, ...]
+
+    def __str__(self) -> str:
+        return f"running {', '.join(aggregate.name for aggregate in self.aggregates)}"
+
+
+@dataclass(frozen=True)
+class Stateful:
+    """Functions of the user over rows and the states of their keys."""
+
+    function: Callable[..., Any]
+    on_evict: Callable[..., Any] | None
+    state_type: pa.DataType
+
+    def __str__(self) -> str:
+        return f"map_stateful {getattr(self.function, '__qualname__', repr(self.function))}"
+
+
+@dataclass(eq=False)
+class KeyedStateStep(Step):
+    """Keeps state by key; port 1 has the late rows, if there is a time to live."""
+
+    method: FirstOfKey | Running | Stateful = field(kw_only=True)
+    keys: Sequence[tuple[str, Expression | None]] = field(kw_only=True)
+    """Columns of the rows, and the expressions of those that are computed for it."""
+    ttl_us: int | None = field(kw_only=True)
+
+    def describe(self) -> str:
+        living = "" if self.ttl_us is None else f", for {format_duration(self.ttl_us)}"
+        return f"{self.method} by {', '.join(name.lstrip(HIDDEN) for name, _ in self.keys)}{living}"
+
+    @property
+    def computed(self) -> list[tuple[str, Expression]]:
+        """Columns that must be computed for it."""
+        computed = [(key, expression) for key, expression in self.keys if expression is not None]
+        if isinstance(self.method, Running):
+            computed += [argument for aggregate in self.method.aggregates for argument in aggregate.computed]
+        return computed
+
+    def columns_kept(self, wanted: set[str], *, whole: bool) -> set[str]:
+        """Columns of the input that come to it for some of the result; `whole`: all of them are wanted anyway."""
+        names = set(self.inputs[0].schema.names)
+        if whole or isinstance(self.method, Stateful):
+            return names
+        kept = wanted | {key for key, _ in self.keys}
+        if isinstance(self.method, Running):
+            kept |= {argument for aggregate in self.method.aggregates for argument in aggregate.columns}
+        time = self.inputs[0].step.time
+        if time is not None and self.ttl_us is not None:
+            kept.add(time)
+        return kept & names
+
+    def columns_read(self, wanted: set[str], *, whole: bool) -> set[str]:
+        """As `columns_kept`, and those from which others are computed for it."""
+        schema = self.inputs[0].schema
+        computed = {column for _, expression in self.computed for column in expression.node.columns(schema)}
+        return computed | self.columns_kept(wanted, whole=whole)
+
+
+@dataclass(frozen=True)
 class HashJoin:
     """The right side is bounded, and read before the left one."""
 

@@ -1,14 +1,19 @@
-"""Joins of two stages: which rows belong together, and what a processor needs to know of each side."""
+"""Joins of two stages: which rows are in the result, and what a processor needs to know."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 import pyarrow as pa
 
+from jetfast.core.keyed_input import KeyedInput
+
 LEFT, RIGHT = 0, 1
 """Inbound edges of a join, and indices of its sides."""
 LATE_PORTS = (1, 2)
 """Output ports with the late rows of either side: its columns, and `missed_until`."""
+
+SIDE_KINDS = ("left rows", "right rows")
+"""Kinds of the rows of either side that are saved."""
 
 
 class JoinType(Enum):
@@ -26,27 +31,11 @@ class JoinType(Enum):
 
 
 @dataclass(frozen=True)
-class JoinSide:
-    """One side of a join: rows that come over one edge."""
-
-    schema: pa.Schema
-    keys: tuple[str, ...]
-    """Columns of equal types on both sides. A row with a null among them has no match."""
-    columns: tuple[str, ...]
-    """What the result has of this side, besides the keys."""
-    time: str | None = None
-    """Event-time column; None: its rows have no time that counts."""
-    time_shift_us: int = 0
-    """Added to that column."""
-    late_columns: tuple[str, ...] = ()
-    """What late rows have of it."""
-
-
-@dataclass(frozen=True)
 class Join:
     """Two sides and their result, which has the keys, columns of the left and of the right, and what the join adds."""
 
-    sides: tuple[JoinSide, JoinSide]
+    sides: tuple[KeyedInput, KeyedInput]
+    """Their keys are of equal types; a row with a null among them has no match."""
     join_type: JoinType
     schema: pa.Schema
 

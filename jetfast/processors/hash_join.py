@@ -7,11 +7,12 @@ import pyarrow as pa
 
 from jetfast.core.batch import Batch, concatenate
 from jetfast.core.items import Output
-from jetfast.core.joins import LEFT, RIGHT, Join
+from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, SIDE_KINDS, Join
 from jetfast.core.processor import Processor, ProcessorContext, StateBatch
 from jetfast.kernels.joins import NO_SLOT, SlotMatches
-from jetfast.processors.join_inputs import SIDE_KINDS, KeySlots, SideInput, Slots
+from jetfast.processors.join_keys import KeySlots, Slots
 from jetfast.processors.joined_rows import JoinedRows
+from jetfast.processors.keyed_rows import KeyedRows
 from jetfast.types import BATCH_ROWS_MAX
 
 
@@ -30,7 +31,7 @@ class HashJoinProcessor(Processor):
         self.keeps_left = join.join_type.keeps[LEFT]
 
     def open(self, context: ProcessorContext) -> None:
-        self.table_input = SideInput(self.join.sides[RIGHT], RIGHT, context)
+        self.table_input = KeyedRows(self.join.sides[RIGHT], LATE_PORTS[RIGHT], SIDE_KINDS[RIGHT], context)
         self.result = JoinedRows(self.join)
         self.held: list[Batch] = []
         """Of the right side, as they came."""

@@ -8,12 +8,13 @@ import pyarrow as pa
 
 from jetfast.core.batch import Batch
 from jetfast.core.items import Output, Watermark
-from jetfast.core.joins import LEFT, RIGHT, Join
+from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, SIDE_KINDS, Join
 from jetfast.core.processor import Processor, ProcessorContext, StateBatch
 from jetfast.kernels.joins import NO_SLOT, TimeChains
 from jetfast.processors import partition_bounds
-from jetfast.processors.join_inputs import COUNTERS, SIDE_KINDS, KeySlots, SideInput, Times
+from jetfast.processors.join_keys import KeySlots
 from jetfast.processors.joined_rows import JoinedRows
+from jetfast.processors.keyed_rows import KeyedRows, Times
 from jetfast.processors.partition_bounds import PartitionBounds
 from jetfast.processors.row_store import RowStore
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
@@ -55,9 +56,10 @@ class IntervalJoinProcessor(Processor):
 
     def open(self, context: ProcessorContext) -> None:
         self.counters = context.counters
-        for name in COUNTERS:
-            self.counters[name] = 0
-        self.inputs = [SideInput(side, ordinal, context) for ordinal, side in enumerate(self.join.sides)]
+        self.inputs = [
+            KeyedRows(side, port, kind, context)
+            for side, port, kind in zip(self.join.sides, LATE_PORTS, SIDE_KINDS, strict=True)
+        ]
         self.result = JoinedRows(self.join)
         self.bounds = PartitionBounds(context)
         """Rows before them are late."""
@@ -76,17 +78,8 @@ class IntervalJoinProcessor(Processor):
         return max(MIN_TIME, min(MAX_TIME, self.bounds.watermark + reach_us))
 
     def process(self, ordinal: int, batch: Batch) -> Iterator[Output]:
-        side = self.inputs[ordinal]
-        batch, times = side.with_times(batch)
-        if not self.bounds.is_open:
-            bounds = self.bounds.of_rows(batch.to_arrow(), side.side.keys)
-            missed = np.flatnonzero(times < bounds)
-            if len(missed):
-                self.counters["late_rows"] += len(missed)
-                yield from side.late(batch, missed, None)
-                kept = np.flatnonzero(times >= bounds)
-                batch, times = batch.take(kept.astype(np.int32)), times[kept]
-        self.counters["on_time_rows"] += batch.row_count
+        batch, times, late = self.inputs[ordinal].on_time(batch, self.bounds)
+        yield from late
         slots = self.keys.of_rows(ordinal, batch)
         other = self.kept[1 - ordinal]
         lower_us, upper_us = (self.lower_us, self.upper_us) if ordinal == LEFT else (-self.upper_us, -self.lower_us)

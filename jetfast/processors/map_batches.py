@@ -47,7 +47,7 @@ class MapBatches(Processor):
             elif not isinstance(result, Iterable):
                 raise JobFailedError(f"it returned {type(result).__name__}; a pyarrow.RecordBatch is needed")
             for part in result:
-                for made in self.checked(part):
+                for made in checked_batches(part, self.schema):
                     yield made if batch.origin is None else made.with_origin(*batch.origin)
         except Exception as error:
             what = str(error) if isinstance(error, JobFailedError) else f"{type(error).__name__}: {error}"
@@ -56,26 +56,29 @@ class MapBatches(Processor):
                 f"the first of them {rows.slice(0, 1).to_pylist()[0]}: {what}"
             ) from error
 
-    def checked(self, part: Any) -> Iterator[Batch]:
-        """Return one result as batches of the declared schema."""
-        if not isinstance(part, pa.RecordBatch | pa.Table):
-            raise JobFailedError(f"it returned {type(part).__name__}; a pyarrow.RecordBatch is needed")
-        if part.num_rows == 0:
-            return
-        wanted = self.schema
-        if part.schema.names != wanted.names:
-            if sorted(part.schema.names) != sorted(wanted.names):
-                raise JobFailedError(
-                    f"it returned the columns {', '.join(part.schema.names)}; declared are {', '.join(wanted.names)}"
-                )
-            part = part.select(wanted.names)
-        for field in wanted:
-            came = part.schema.field(field.name).type
-            if came != field.type:
-                raise JobFailedError(f"it returned column {field.name!r} as {came}; declared is {field.type}")
-        if not part.schema.equals(wanted, check_metadata=True):  # of nullability and metadata the declared ones hold
-            part = type(part).from_arrays(part.columns, schema=wanted)
-        if isinstance(part, pa.Table):
-            yield from batches_from_arrow(part)
-        else:
-            yield Batch.from_arrow(part)
+
+def checked_batches(part: Any, wanted: pa.Schema) -> Iterator[Batch]:
+    """Return what a function gave as batches of the declared schema; the order of columns is put right.
+
+    Raises JobFailedError for anything but a record batch or a table with these columns.
+    """
+    if not isinstance(part, pa.RecordBatch | pa.Table):
+        raise JobFailedError(f"it returned {type(part).__name__}; a pyarrow.RecordBatch is needed")
+    if part.num_rows == 0:
+        return
+    if part.schema.names != wanted.names:
+        if sorted(part.schema.names) != sorted(wanted.names):
+            raise JobFailedError(
+                f"it returned the columns {', '.join(part.schema.names)}; declared are {', '.join(wanted.names)}"
+            )
+        part = part.select(wanted.names)
+    for field in wanted:
+        came = part.schema.field(field.name).type
+        if came != field.type:
+            raise JobFailedError(f"it returned column {field.name!r} as {came}; declared is {field.type}")
+    if not part.schema.equals(wanted, check_metadata=True):  # of nullability and metadata the declared ones hold
+        part = type(part).from_arrays(part.columns, schema=wanted)
+    if isinstance(part, pa.Table):
+        yield from batches_from_arrow(part)
+    else:
+        yield Batch.from_arrow(part)

@@ -7,13 +7,14 @@ import pyarrow as pa
 
 from jetfast.core.batch import Batch, concatenate
 from jetfast.core.items import Output
-from jetfast.core.joins import LEFT, RIGHT, Join
+from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, SIDE_KINDS, Join
 from jetfast.core.processor import Processor, ProcessorContext, StateBatch
 from jetfast.core.windows import Window
 from jetfast.kernels.joins import SlotMatches
 from jetfast.processors import partition_bounds
-from jetfast.processors.join_inputs import COUNTERS, SIDE_KINDS, KeySlots, SideInput, Times
+from jetfast.processors.join_keys import KeySlots
 from jetfast.processors.joined_rows import JoinedRows
+from jetfast.processors.keyed_rows import KeyedRows, Times
 from jetfast.processors.partition_bounds import PartitionBounds
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME
 
@@ -37,9 +38,10 @@ class WindowJoinProcessor(Processor):
 
     def open(self, context: ProcessorContext) -> None:
         self.counters = context.counters
-        for name in COUNTERS:
-            self.counters[name] = 0
-        self.inputs = [SideInput(side, ordinal, context) for ordinal, side in enumerate(self.join.sides)]
+        self.inputs = [
+            KeyedRows(side, port, kind, context)
+            for side, port, kind in zip(self.join.sides, LATE_PORTS, SIDE_KINDS, strict=True)
+        ]
         self.result = JoinedRows(self.join)
         self.bounds = PartitionBounds(context)
         """Windows that end at or before them were joined."""
@@ -53,7 +55,7 @@ class WindowJoinProcessor(Processor):
         frames = self.window.frames_of(times)
         late: tuple[Output, ...] = ()
         if not self.bounds.is_open:
-            bounds = self.bounds.of_rows(batch.to_arrow(), side.side.keys)
+            bounds = self.bounds.of_rows(batch.to_arrow(), side.input.keys)
             missed = np.flatnonzero(frames <= bounds)
             if len(missed):
                 last = self.window.last_windows_of(frames)

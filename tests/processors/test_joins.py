@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from jetfast.core.batch import Batch
 from jetfast.core.items import Emit, Watermark
-from jetfast.core.joins import Join, JoinSide, JoinType
+from jetfast.core.joins import Join, JoinType
+from jetfast.core.keyed_input import KeyedInput
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.windows import Window
 from jetfast.errors import JobDefinitionError
@@ -30,8 +31,8 @@ WINDOW = [("window_start", pa.timestamp("us")), ("window_end", pa.timestamp("us"
 
 def join(how, *added, late=False):
     sides = (
-        JoinSide(LEFT, ("k",), ("left_id",), "t", late_columns=tuple(LEFT.names) if late else ()),
-        JoinSide(RIGHT, ("k",), ("right_id",), "t", late_columns=tuple(RIGHT.names) if late else ()),
+        KeyedInput(LEFT, ("k",), ("left_id",), "t", late_columns=tuple(LEFT.names) if late else ()),
+        KeyedInput(RIGHT, ("k",), ("right_id",), "t", late_columns=tuple(RIGHT.names) if late else ()),
     )
     return Join(sides, JoinType(how), pa.schema([*KEYS_AND_IDS, *added]))
 
@@ -197,7 +198,7 @@ def test_what_nobody_can_meet_is_not_in_the_state():
     processor = opened(IntervalJoinProcessor(join("inner", ("time", pa.timestamp("us"))), -10, 10))
     list(processor.process(0, rows_of(0, *((1, time, "x") for time in range(100)))))
     list(processor.process_watermark(100))
-    kept = [state.rows.num_rows for state in processor.save_snapshot() if state.kind == "left"]
+    kept = [state.rows.num_rows for state in processor.save_snapshot() if state.kind == "left rows"]
     assert sum(kept) == 10
 
 
@@ -206,11 +207,11 @@ def test_saved_rows_of_another_join_are_refused_by_name_of_the_column():
     processor.process(0, rows_of(0, (1, 3, "b")))
     states = list(processor.save_snapshot())
     other = opened(
-        WindowJoinProcessor(Join((JoinSide(RIGHT, ("k",), (), "t"),) * 2, JoinType.INNER, LEFT), Window(5, 5))
+        WindowJoinProcessor(Join((KeyedInput(RIGHT, ("k",), (), "t"),) * 2, JoinType.INNER, LEFT), Window(5, 5))
     )
     for state in states:
         other.restore_snapshot(state)
-    with pytest.raises(JobDefinitionError, match="left side of the join have no column 'right_id'"):
+    with pytest.raises(JobDefinitionError, match="saved left rows have no column 'right_id'"):
         other.finish_restore()
 
 

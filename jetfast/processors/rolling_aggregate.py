@@ -1,0 +1,178 @@
+"""Running aggregates: each row with what its key has come to so far."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jetfast.core.aggregate import AggregateColumn, AggregateKind, result_type
+from jetfast.core.batch import Batch, put_beside
+from jetfast.core.items import Output
+from jetfast.core.keyed_input import KeyedInput
+from jetfast.core.processor import ProcessorContext
+from jetfast.errors import JobFailedError
+from jetfast.kernels.keyed_state import NEVER_SEEN, number_states, run_counts, run_extremes, run_sums
+from jetfast.processors.keyed_rows import Times
+from jetfast.processors.keyed_state import KeyedState, Slots
+from jetfast.types import MAX_TIME
+
+Values = npt.NDArray[Any]
+"""int64 or float64."""
+KINDS = (
+    AggregateKind.COUNT,
+    AggregateKind.COUNT_VALUES,
+    AggregateKind.SUM,
+    AggregateKind.MEAN,
+    AggregateKind.MIN,
+    AggregateKind.MAX,
+)
+
+
+class RunningColumn:
+    """One aggregate: its state by slot, and its results by row.
+
+    Raises TypeError for one that cannot be followed so.
+    """
+
+    def __init__(self, column: AggregateColumn, schema: pa.Schema) -> None:
+        self.column = column
+        kind = column.kind
+        if kind not in KINDS:
+            raise TypeError(f"{kind.value} is not a running aggregate: there are count, sum, mean, min and max")
+        value_type = None if column.column is None else schema.field(column.column).type
+        self.result_type: pa.DataType = result_type(kind, value_type)
+        self.counts_only = kind in (AggregateKind.COUNT, AggregateKind.COUNT_VALUES)
+        self.number_type: np.dtype[Any] = np.dtype(np.int64)
+        if value_type is not None and not self.counts_only:
+            whole = pa.types.is_integer(value_type) and value_type != pa.uint64()
+            timed = pa.types.is_temporal(value_type) and kind in (AggregateKind.MIN, AggregateKind.MAX)
+            if not (whole or timed or pa.types.is_floating(value_type)):
+                raise TypeError(f"a running {kind.value} takes whole numbers, floats and times, not {value_type}")
+            if pa.types.is_floating(value_type) or kind is AggregateKind.MEAN:
+                self.number_type = np.dtype(np.float64)
+        self.counts = np.zeros(0, np.int64)
+        self.values: Values = np.zeros(0, self.number_type)
+
+    def grow(self, slot_count: int) -> None:
+        self.counts = np.concatenate([self.counts, np.zeros(slot_count - len(self.counts), np.int64)])
+        self.values = np.concatenate([self.values, np.zeros(slot_count - len(self.values), self.number_type)])
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """Columns of its saved state."""
+        number = pa.float64() if self.number_type == np.float64 else pa.int64()
+        return [pa.field(f"{self.column.name}.count", pa.int64()), pa.field(f"{self.column.name}.value", number)]
+
+    def state_of(self, slots: Slots) -> list[pa.Array]:
+        return [pa.array(self.counts[slots]), pa.array(self.values[slots])]
+
+    def take_state(self, slots: Slots, counts: pa.Array, values: pa.Array) -> None:
+        self.counts[slots] = counts.to_numpy()
+        self.values[slots] = values.to_numpy()
+
+    def follow(self, rows: pa.RecordBatch, groups: Slots, slots: Slots, fresh: npt.NDArray[np.bool_]) -> pa.Array:
+        """Results of rows of groups, which go on with the state of their slots but where they are fresh."""
+        counts, values = self.counts[slots], self.values[slots]
+        counts[fresh], values[fresh] = 0, 0
+        array = valid = None
+        if self.column.column is not None:
+            array = rows.column(self.column.column)
+            if array.null_count:
+                valid = pc.is_valid(array).to_numpy(zero_copy_only=False).view(np.uint8)
+        met = counts.copy()
+        found = run_counts(groups, valid, counts)
+        result = (
+            pa.array(found) if array is None or self.counts_only else self.results(array, valid, groups, met, values)
+        )
+        # Of several groups of one slot the last one stays.
+        self.counts[slots], self.values[slots] = counts, values
+        if self.counts_only or (found > 0).all():
+            return result
+        return pc.if_else(pa.array(found > 0), result, pa.scalar(None, result.type))
+
+    def results(
+        self, array: pa.Array, valid: npt.NDArray[np.uint8] | None, groups: Slots, counts: Values, values: Values
+    ) -> pa.Array:
+        """Results that count where there are values; `counts` and `values` of the groups are changed."""
+        numbers = self.numbers(array)
+        kind = self.column.kind
+        if kind in (AggregateKind.MIN, AggregateKind.MAX):
+            extremes = run_extremes(groups, numbers, valid, kind is AggregateKind.MAX, counts, values)
+            return self.as_values(extremes)
+        try:
+            sums = run_sums(groups, numbers, valid, values)
+        except OverflowError as error:
+            raise JobFailedError(f"aggregate {self.column.name!r}: {error}") from error
+        if kind is AggregateKind.MEAN:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                sums = sums / run_counts(groups, valid, counts)
+        return pa.array(sums).cast(self.result_type)
+
+    def numbers(self, array: pa.Array) -> Values:
+        """The values as 64-bit numbers; nulls are anything."""
+        if pa.types.is_temporal(array.type):
+            array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+        number_type = pa.float64() if self.number_type == np.float64 else pa.int64()
+        numbers: Values = array.cast(number_type).fill_null(0).to_numpy()
+        return numbers
+
+    def as_values(self, numbers: Values) -> pa.Array:
+        """What `numbers` made of values."""
+        array = pa.array(numbers)
+        if not pa.types.is_temporal(self.result_type):
+            return array.cast(self.result_type)
+        return (array.cast(pa.int32()) if self.result_type.bit_width == 32 else array).view(self.result_type)
+
+
+class RollingAggregate(KeyedState):
+    """Each row leaves with the running aggregates of its key beside it, in the order in which rows come.
+
+    Parameters
+    ----------
+    rows : what comes in; its columns are in the result, followed by the aggregates
+    aggregates : see RunningColumn
+    schema : of the result
+    ttl_us : a row that comes more than this after the one before it of its key begins anew; None: none does
+    """
+
+    def __init__(
+        self, rows: KeyedInput, aggregates: Sequence[AggregateColumn], schema: pa.Schema, ttl_us: int | None
+    ) -> None:
+        super().__init__(rows, ttl_us)
+        self.aggregates = tuple(aggregates)
+        self.schema = schema
+
+    def open(self, context: ProcessorContext) -> None:
+        self.running = [RunningColumn(column, self.input.schema) for column in self.aggregates]
+        self.state_fields = tuple(field for column in self.running for field in column.fields)
+        self.read = [name for name in self.input.schema.names if name in {each.column for each in self.aggregates}]
+        self.group_of_slot = np.empty(0, np.int32)
+        super().open(context)
+
+    def grow(self, slot_count: int) -> None:
+        self.group_of_slot = np.full(slot_count, -1, np.int32)
+        for column in self.running:
+            column.grow(slot_count)
+
+    def process_rows(self, batch: Batch, slots: Slots, times: Times) -> tuple[Output, ...]:
+        known = self.seen[slots] != NEVER_SEEN
+        ttl_us = MAX_TIME if self.ttl_us is None else self.ttl_us
+        numbers, group_slots, _, ended = number_states(slots, times, ttl_us, self.seen, self.group_of_slot)
+        groups = numbers.astype(np.uint32)
+        fresh = ended != NEVER_SEEN
+        fresh[groups[~known]] = True
+        rows = batch.select(self.read).to_arrow()
+        results = [column.follow(rows, groups, group_slots, fresh) for column in self.running]
+        names = [column.name for column in self.aggregates]
+        made = Batch.from_arrow(pa.RecordBatch.from_arrays(results, names=names))
+        return (put_beside(self.schema, [batch.select(self.input.columns), made]),)
+
+    def state_of(self, slots: Slots) -> list[pa.Array]:
+        return [array for column in self.running for array in column.state_of(slots)]
+
+    def take_state(self, slots: Slots, columns: list[pa.Array]) -> None:
+        for number, column in enumerate(self.running):
+            column.take_state(slots, columns[2 * number], columns[2 * number + 1])
