@@ -48,10 +48,10 @@ class Target(msgspec.Struct, frozen=True):
         return f"{self.schema}.out"
 
     def make(self) -> None:
-        """Make the table."""
+        """Make the table, empty."""
         if self.kind == "postgres":
             with _connected(self.conninfo) as connection:
-                connection.execute(f"create schema {self.schema}")
+                connection.execute(f"drop schema if exists {self.schema} cascade; create schema {self.schema}")
                 connection.execute(f"create table {self.table} (row bigint, key bigint, window_start timestamp)")
 
     def sink(self) -> Any:
