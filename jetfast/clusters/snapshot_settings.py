@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jetfast.clusters.running_jobs import refuse_running
-from jetfast.control.job_state import refuse_completed
+from jetfast.control.job_state import refuse_completed, refuse_dropped
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.snapshot_copy import find_exported
@@ -159,6 +159,8 @@ def _look_for_record(job: str, dag: Dag, store: SnapshotStore) -> bool:
     record = found.record
     if record.completed and record.settled:
         raise refuse_completed(job)
+    if (refused := refuse_dropped(record, dag.settling_steps())) is not None:
+        raise refused
     if record.snapshot is None:
         where = "the beginning"
     else:

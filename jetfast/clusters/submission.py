@@ -187,6 +187,7 @@ def accept_submission(
         workers=workers,
         pipeline=dag.name,
         pipeline_digest=dag.digest(),
+        settling_steps=dag.settling_steps(),
         guarantee=chosen.guarantee if snapshots.guarantee is None else snapshots.guarantee,
         snapshot_interval_us=positive_duration_us(snapshots.interval, "snapshot_interval"),
         memory_limit_bytes=memory_limit_bytes,

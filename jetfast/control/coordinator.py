@@ -144,7 +144,7 @@ class Coordinator:
             return JobStatus.SUSPENDED
         if job.phase is JobPhase.EXPORTING and job.error is None:
             return JobStatus.SUSPENDED_EXPORTING_SNAPSHOT
-        if job.settling and job.asked is Operation.SUSPEND:
+        if (job.settling or job.phase is JobPhase.CLOSING) and job.asked is Operation.SUSPEND:
             return JobStatus.NOT_RUNNING
         if job.settling or job.phase in (JobPhase.CLOSING, JobPhase.EXPORTING):
             return JobStatus.COMPLETING

@@ -21,6 +21,9 @@ older coordinator then fails with RecordConflict, and it stops for good; so does
 an execution that is not its own. What the record says is the truth about which snapshot counts: it is read before each
 execution. A record of a *completed* job leaves only to settle; if that is done, too, the submission is refused.
 
+Whenever all transactions are settled, at the end or for a suspension, the record is written once more to say so
+(CLOSING). While it does not say so a pipeline that lacks a sink of theirs is refused: nobody could settle them.
+
 The members of another coordinator may outlive it, or it may go on itself, not knowing what has happened. Who claims
 the job of others waits (FENCING, between CLAIMING and EXECUTING) until the end of their members is certain, or one
 lease has passed: none has a longer one (`leases`). A coordinator sees that another has claimed its job when it looks at
@@ -42,7 +45,7 @@ One that starts from a named snapshot copies that into an area of its own (IMPOR
 then nothing is changed that an earlier job of its name has left.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -115,7 +118,7 @@ class JobPhase(Enum):
     FENCING = "the end of members of another coordinator"
     EXECUTING = "the end of an execution"
     DELAYED = "the time of the next attempt"
-    CLOSING = "the execution record to say that nothing is left to do"
+    CLOSING = "the execution record to say that nothing is left to commit"
     SUSPENDED = "somebody to resume it"
     EXPORTING = "its last snapshot to be copied under a name"
     IMPORTING = "the snapshot that it starts from to be copied"
@@ -233,6 +236,11 @@ class JobState:
             self._predecessors = event.uncertain
         elif (0 if record is None else record.execution_id) not in self._own:
             return self._end(_taken_over(self.terms.job, None if record is None else record.execution_id))
+        if record is not None and not self._fresh:
+            submission = self.terms.submission
+            refused = None if submission is None else refuse_dropped(record, submission.settling_steps)
+            if refused is not None:
+                return self._end(refused)
         if record is not None and record.completed and not self._fresh:
             if record.settled:
                 return self._end(self.error or refuse_completed(self.terms.job))
@@ -280,7 +288,7 @@ class JobState:
         )
         if not self._fresh:
             claim = msgspec.structs.replace(claim, snapshot=record.snapshot, completed=record.completed)
-        if record.settled:
+        if record.settled and self._fresh:
             return claim
         return msgspec.structs.replace(claim, job_id=record.job_id)  # so its transactions are known, and rolled back
 
@@ -317,19 +325,18 @@ class JobState:
             return self._after_error(event.error)
         if event.claimed is None:
             return self._end(None)
-        if not event.claimed.record.completed:
-            if self.settling:
-                return self._settled()
-            if self.asked is not None:  # its terminal snapshot has succeeded
-                return self._do_as_asked()
-            return self._after_error(ProtocolError("all members finished before the last snapshot was decided"))
-        # All is committed, whatever was asked meanwhile.
-        self.error = self.asked = None
-        self.phase = JobPhase.CLOSING
         record, version = event.claimed
+        if record.completed:  # whatever was asked meanwhile
+            self.error = self.asked = None
+        elif self.asked is Operation.RESTART:
+            return self._do_as_asked()
+        elif self.asked is None and not self.settling:
+            return self._after_error(ProtocolError("all members finished before the last snapshot was decided"))
+        # All is committed, or rolled back: so a changed pipeline may go on, too.
+        self.phase = JobPhase.CLOSING
         closed = ReplaceRecord(msgspec.structs.replace(record, settled=True), version)
-        assert record.snapshot is not None
-        return [DeleteAreas((record.snapshot,)), closed, AwaitSettleTime()]
+        cleaning = [DeleteAreas((record.snapshot,))] if record.completed and record.snapshot is not None else []
+        return [*cleaning, closed, *([] if self._settle_time_runs else [AwaitSettleTime()])]
 
     @property
     def _restored(self) -> SnapshotArea | None:
@@ -559,9 +566,18 @@ class JobState:
         self._gave_up = True
         return [EndPresentExecution(JobCancelledError("there was no time to settle"))]
 
-    def _close(self, event: StoreWritten | StoreFailed | CancelRequested | SettleTimeOver) -> list[JobCommand]:
+    def _close(self, event: StoreWritten | StoreFailed | SettleTimeOver) -> list[JobCommand]:
         # Without the last write the next submission under this name settles once more, and does no harm.
-        return self._end(None)
+        return self._settled()
+
+    def _cancel_closing(self, event: CancelRequested) -> list[JobCommand]:
+        if self.asked is not None:
+            self._cancel()
+        return self._settled()
+
+    def _suspend_closing(self, event: SuspendAsked) -> list[JobCommand]:
+        self._ask(event)  # it is what was asked for already
+        return []
 
     def _end(self, error: Exception | None) -> list[JobCommand]:
         self.error = error
@@ -583,6 +599,20 @@ def refuse_completed(job: str) -> JobDefinitionError:
     return JobDefinitionError(
         f"job {job!r} is completed, says its snapshot store; submit it under another name=, or with fresh=True to run "
         "it from the beginning"
+    )
+
+
+def refuse_dropped(record: ExecutionRecord, settling_steps: Iterable[str]) -> JobDefinitionError | None:
+    """Return the error of a submission that lacks steps whose transactions may be left to settle; None: it has them."""
+    if record.settled or record.submission is None:
+        return None
+    dropped = sorted(set(record.submission.settling_steps).difference(settling_steps))
+    if not dropped:
+        return None
+    return JobDefinitionError(
+        f"job {record.job!r} cannot go on without {', '.join(map(repr, dropped))}: whoever ran it last did not come to "
+        "its end, and may have left transactions that only these steps can commit or roll back. Submit the pipeline as "
+        "it was, and suspend or cancel the job when it runs; then submit it changed"
     )
 
 
@@ -646,7 +676,8 @@ _TRANSITIONS: dict[tuple[JobPhase, type], _Method] = {  # the protocol; a pair t
     (JobPhase.DELAYED, SettleTimeOver): JobState._give_up,
     (JobPhase.CLOSING, StoreWritten): JobState._close,
     (JobPhase.CLOSING, StoreFailed): JobState._close,
-    (JobPhase.CLOSING, CancelRequested): JobState._close,
+    (JobPhase.CLOSING, CancelRequested): JobState._cancel_closing,
+    (JobPhase.CLOSING, SuspendAsked): JobState._suspend_closing,
     (JobPhase.CLOSING, ClusterFailed): JobState._ignore,
     (JobPhase.CLOSING, SettleTimeOver): JobState._close,
     (JobPhase.SUSPENDED, ResumeAsked): JobState._resume,

@@ -89,6 +89,11 @@ class Dag:
         parts = [(vertex.name, vertex.delivery) for vertex in self.vertices.values() if vertex.delivery is not None]
         return weakest_guarantee(wanted, parts)
 
+    def settling_steps(self) -> tuple[str, ...]:
+        """The sinks of which phase 2 commits or publishes something, if the guarantee is EXACTLY_ONCE."""
+        settling = (Delivery.TRANSACTIONAL, Delivery.PUBLISHING)
+        return tuple(sorted(vertex.name for vertex in self.vertices.values() if vertex.delivery in settling))
+
     def sources_of(self, name: str) -> set[str]:
         """The vertices without inbound edges that a vertex gets its rows from; itself, if it is one."""
         inbound = self.inbound(name)

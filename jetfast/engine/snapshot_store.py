@@ -114,7 +114,7 @@ class ExecutionRecord(Struct, frozen=True, forbid_unknown_fields=True):
     completed: bool = False
     """The snapshot is that of the end: there is nothing to run, only to commit."""
     settled: bool = False
-    """That is done, too: the job is over, there is nothing left to do."""
+    """What it names is committed, and all else rolled back. If the job is completed, there is nothing left to do."""
     exported_from: str = ""
     """Of a named snapshot: the job that it was taken of."""
     exported_at_us: Count = 0

@@ -45,6 +45,8 @@ class SubmissionRecord(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The name of the pipeline; that of the job may be another one."""
     pipeline_digest: str
     """`Dag.digest` of what it was planned as."""
+    settling_steps: tuple[str, ...]
+    """Those of which phase 2 commits or publishes something, if the guarantee is EXACTLY_ONCE."""
     guarantee: Guarantee
     """What was wanted; what the job got may be weaker."""
     snapshot_interval_us: Positive

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import jetfast as jf
-from jetfast.control.job_events import CancelAndExportAsked
+from jetfast.control.job_events import CancelAndExportAsked, SuspendAsked
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.engine.snapshot_store import SnapshotStore
-from jetfast.errors import JobFailedError
+from jetfast.errors import JobDefinitionError, JobFailedError
 from jetfast.testing import TransactionalMemory
 from tests.clusters.test_recovery import ROWS, rows
 from tests.simulation.stepped_job import SteppedJob
@@ -122,3 +122,32 @@ def test_added_steps_start_empty_and_dropped_ones_are_named_while_the_others_go_
     assert "its snapshot holds state of steps that it has no more: 'outside', 'windows'" in caplog.text
     assert job.runner.error is None
     assert 0 < len(rest.rows()) < ROWS, "the source goes on where it was"
+
+
+def copying(*sinks: TransactionalMemory) -> jf.Pipeline:
+    pipeline = jf.Pipeline("copying")
+    read = pipeline.read(jf.memory(partitions=rows()), name="rows")
+    for sink in sinks:
+        read.write(sink.sink(), name=sink.name)
+    return pipeline
+
+
+def test_a_sink_is_dropped_only_when_its_transactions_are_settled() -> None:
+    dropped, kept = (TransactionalMemory.named(name=name) for name in ("dropped", "kept"))
+    store = MemorySnapshotStore()
+    decided = stepped(copying(dropped, kept), store)
+    decided.run(lambda: (found := store.read_record("copying")) is not None and found.record.snapshot is not None)
+    assert dropped.in_doubt() != [], "the coordinator is gone between decision and phase 2, and all members with it"
+    with pytest.raises(JobDefinitionError, match="cannot go on without 'dropped'"):
+        stepped(copying(kept), store)
+    mended = stepped(copying(dropped, kept), store)
+    mended.run(lambda: mended.runner.status is jf.JobStatus.RUNNING)
+    mended.do(SuspendAsked)
+    assert dropped.in_doubt() == kept.in_doubt() == []
+    written = len(dropped.rows())
+    assert 0 < written < ROWS
+    changed = stepped(copying(kept), store)
+    changed.run()
+    assert changed.runner.error is None
+    assert sorted(row["row"] for row in kept.rows()) == list(range(ROWS))
+    assert len(dropped.rows()) == written

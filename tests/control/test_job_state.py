@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from jetfast.control.job_events import (
+    AnswerRequest,
     AwaitDelay,
     AwaitPredecessors,
     AwaitSettleTime,
@@ -18,8 +20,10 @@ from jetfast.control.job_events import (
     JobCommand,
     JobEvent,
     PredecessorsGone,
+    ReportSuspension,
     SettleTimeOver,
     StartJob,
+    SuspendAsked,
 )
 from jetfast.control.job_state import JobPhase, JobState, JobTerms
 from jetfast.control.store_commands import (
@@ -31,8 +35,9 @@ from jetfast.control.store_commands import (
     StoreFailed,
     StoreWritten,
 )
+from jetfast.core.guarantee import Guarantee
 from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea, VersionedRecord
-from jetfast.engine.submission_record import CoordinatorRecord
+from jetfast.engine.submission_record import CoordinatorRecord, SubmissionRecord
 from jetfast.errors import (
     InvalidTransition,
     JobCancelledError,
@@ -80,6 +85,16 @@ def again(state: JobState, claimed: VersionedRecord) -> VersionedRecord:
     assert isinstance(begin, BeginExecution)
     assert begin.claimed is not None
     return begin.claimed
+
+
+def closing(claimed: VersionedRecord) -> ReplaceRecord:
+    """What is written when all transactions are settled."""
+    return ReplaceRecord(msgspec.structs.replace(claimed.record, settled=True), claimed.version)
+
+
+def settled(claimed: VersionedRecord) -> list[JobEvent]:
+    """An execution has ended as it should, and the record says that all is settled."""
+    return [ExecutionEnded(None, claimed), StoreWritten(claimed.version + 1)]
 
 
 def with_snapshot(claimed: VersionedRecord, completed: bool = False) -> VersionedRecord:
@@ -260,7 +275,8 @@ def test_restarts_end_with_max_restarts() -> None:
     *_, settle = run(state, RecordRead(claimed), StoreWritten(99))
     assert isinstance(settle, BeginExecution)
     assert settle.settle_only
-    assert run(state, ExecutionEnded(None, settle.claimed)) == [EndJob(LOST)]
+    assert settle.claimed is not None
+    assert run(state, *settled(settle.claimed))[1:] == [EndJob(LOST)]
 
 
 def test_a_poison_row_does_not_restart_and_its_job_settles_what_the_last_snapshot_names() -> None:
@@ -271,7 +287,50 @@ def test_a_poison_row_does_not_restart_and_its_job_settles_what_the_last_snapsho
     assert isinstance(settle, BeginExecution)
     assert settle.claimed is not None
     assert (settle.settle_only, settle.claimed.record.snapshot) == (True, decided.record.snapshot)
-    assert run(state, ExecutionEnded(None, settle.claimed)) == [EndJob(POISON)]
+    assert run(state, ExecutionEnded(None, settle.claimed)) == [closing(settle.claimed)]
+    assert run(state, StoreWritten(12)) == [EndJob(POISON)]
+
+
+def submission(*settling_steps: str) -> SubmissionRecord:
+    return SubmissionRecord(
+        cluster="local", members=1, workers=1, pipeline="p", pipeline_digest="", settling_steps=settling_steps,
+        guarantee=Guarantee.EXACTLY_ONCE, snapshot_interval_us=1, memory_limit_bytes=1,
+    )  # fmt: skip
+
+
+def test_a_pipeline_that_lacks_a_sink_is_refused_until_all_its_transactions_are_settled() -> None:
+    state = job(submission=submission("in", "out"))
+    left = with_snapshot(executing(state)).record
+    left = msgspec.structs.replace(left, submission=submission("in", "out"))
+    changed = job(submission=submission("in", "more"))
+    (end,) = run(changed, StartJob(), found(left))[1:]
+    assert isinstance(end, EndJob)
+    assert isinstance(end.error, JobDefinitionError)
+    assert "cannot go on without 'out'" in str(end.error)
+    for accepted in (msgspec.structs.replace(left, settled=True), msgspec.structs.replace(left, submission=None)):
+        claimed = executing(job(submission=submission("in", "more")), accepted).record
+        assert (claimed.snapshot, claimed.job_id, claimed.settled) == (left.snapshot, left.job_id, False)
+    assert executing(job(submission=submission("in", "out", "more")), left).record.snapshot == left.snapshot
+    assert executing(job(submission=submission(), fresh=True), left).record.snapshot is None
+
+
+@pytest.mark.parametrize("event", [StoreWritten(12), StoreFailed(LOST), SettleTimeOver()], ids=repr)
+def test_a_suspended_job_says_that_all_is_settled_if_the_store_takes_it(event: JobEvent) -> None:
+    state = job()
+    decided = with_snapshot(executing(state))
+    run(state, SuspendAsked(1))
+    assert run(state, ExecutionEnded(None, decided)) == [closing(decided), AwaitSettleTime()]
+    assert run(state, SuspendAsked(2)) == []
+    assert run(state, event) == [ReportSuspension(None), AnswerRequest(1), AnswerRequest(2)]
+
+
+def test_a_job_that_is_cancelled_while_it_says_that_all_is_settled_ends_at_once() -> None:
+    state = job()
+    decided = with_snapshot(executing(state))
+    run(state, SuspendAsked(1), ExecutionEnded(None, decided))
+    (end,) = run(state, CancelRequested())
+    assert isinstance(end, EndJob)
+    assert isinstance(end.error, JobCancelledError)
 
 
 def test_settling_goes_on_until_its_time_is_over_and_then_the_outcome_says_so() -> None:
@@ -366,7 +425,7 @@ def test_a_cancelled_job_settles_wherever_it_is_and_a_store_that_hangs_does_not_
             elif state.phase is JobPhase.READING:
                 own = state._claim or BEFORE
                 commands = run(state, found(own))
-            elif state.phase is JobPhase.CLAIMING:
+            elif state.phase in (JobPhase.CLAIMING, JobPhase.CLOSING):
                 commands = run(state, StoreWritten(20))
             else:
                 assert isinstance(commands[-1], BeginExecution)
