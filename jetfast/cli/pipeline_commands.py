@@ -170,6 +170,7 @@ def _supervise(store: str | None, leave_out: tuple[str, ...] = ()) -> None:
     if store is None:
         raise JobDefinitionError("--supervise needs --store: without snapshots a job cannot go on")
     arguments = [argument for argument in sys.argv[1:] if argument != "--supervise"]
-    program = [sys.executable, "-m", "jetfast"]
+    by_module = sys.argv[0].endswith("__main__.py")
+    program = [sys.executable, "-m", "jetfast"] if by_module else [sys.argv[0]]
     again = [argument for argument in arguments if argument not in leave_out]
     raise typer.Exit(supervise_program([*program, *arguments], again=[*program, *again]))

@@ -291,13 +291,12 @@ def test_supervised_commands_are_run_again_without_what_began_the_job_anew(
     monkeypatch.setattr("jetfast.cli.pipeline_commands.supervise_program", supervise)
     assert jetfast("run", file, "--store", tmp_path, "--fresh", "--supervise", "--json").status == 6
     assert jetfast("resume", "x", "--store", tmp_path, "--pipeline", file, "--supervise").status == 6
-    program = [sys.executable, "-m", "jetfast"]
     assert programs == [
         (
-            [*program, "run", str(file), "--store", str(tmp_path), "--fresh", "--json"],
-            [*program, "run", str(file), "--store", str(tmp_path), "--json"],
+            ["jetfast", "run", str(file), "--store", str(tmp_path), "--fresh", "--json"],
+            ["jetfast", "run", str(file), "--store", str(tmp_path), "--json"],
         ),
-        ([*program, "resume", "x", "--store", str(tmp_path), "--pipeline", str(file)],) * 2,
+        (["jetfast", "resume", "x", "--store", str(tmp_path), "--pipeline", str(file)],) * 2,
     ]
 
 

@@ -1,0 +1,169 @@
+"""The program `jetfast` and jobs in other processes: steered, killed, started again, gone on with; each row once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from jetfast.cli import exit_status
+from jetfast.control.job_client import find_job, find_jobs
+from jetfast.control.job_report import JobReport
+from jetfast.control.job_sockets import job_sockets
+from jetfast.errors import JobNotFound, JobUnreachable
+
+pytestmark = pytest.mark.services
+
+PATIENCE_S = 120.0
+ROWS = 60_000
+FILE = """
+import os
+import pyarrow as pa
+import jetfast as jf
+
+def number(rows, random):
+    return pa.record_batch({"row": rows})
+
+rate = os.environ.get("RATE")
+p = jf.Pipeline("copy")
+source = jf.generator(number, rows=ROWS, rate=None if rate is None else float(rate), partitions=3)
+p.read(source, name="numbers").write(jf.files("out", format="parquet"), name="out")
+"""
+FORKING = """
+import os, sys, time
+import jetfast as jf
+p = jf.Pipeline("forked")
+p.read(jf.memory({"n": [1]}, unbounded=True)).collect()
+job = jf.LocalCluster(workers=1).submit(p, progress=False)
+end = os.dup(0)
+if os.fork() == 0:
+    os.read(end, 1)  # until the test ends it
+    os._exit(0)
+print("forked", flush=True)
+job.wait()
+"""
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path_factory.mktemp("run")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))
+    monkeypatch.setenv("HOME", str(directory))
+    return directory
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts programs in the folder of the test; those that are left are killed, with the groups that they lead."""
+    programs: list[subprocess.Popen[str]] = []
+
+    def start(*command: str, **environment: str) -> subprocess.Popen[str]:
+        program = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        programs.append(program)
+        return program
+
+    yield start
+    for program in programs:
+        program.kill()
+        program.communicate()
+
+
+def until(condition: Callable[[], Any], program: subprocess.Popen[str]) -> Any:
+    """What the condition gives, once it is something; the program must live until then."""
+    moment = threading.Event()
+    for _ in range(int(PATIENCE_S / 0.02)):
+        if found := condition():
+            return found
+        assert program.poll() is None, program.communicate()
+        moment.wait(0.02)
+    raise AssertionError(f"{condition}: {find_jobs()}")
+
+
+def running(but: int | None = None) -> JobReport | None:
+    """The job, if it runs and has read rows, and not in the process `but`."""
+    try:
+        report = find_job("copy")[1]
+    except (JobNotFound, JobUnreachable):
+        return None
+    return report if report.status == "running" and report.rows_read > 0 and report.pid != but else None
+
+
+def test_a_job_of_another_process_is_steered_survives_its_coordinator_and_is_gone_on_with(
+    tmp_path: Path, started: Callable[..., subprocess.Popen[str]]
+) -> None:
+    (tmp_path / "copying.py").write_text(FILE.replace("ROWS", str(ROWS)))
+
+    def jetfast(*arguments: str) -> Any:
+        command = [sys.executable, "-m", "jetfast", *arguments, "--json"]
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        assert ended.returncode == 0, ended
+        return json.loads(ended.stdout)
+
+    arguments = ["copying.py", "--cluster", "processes", "--store", "snapshots", "--snapshot-interval", "100ms"]
+    supervised = started("-m", "jetfast", "run", *arguments, "--supervise", RATE="100")
+    first = until(running, supervised)
+    assert jetfast("suspend", "copy", "--timeout", "100s")["status"] == "suspended"
+    assert jetfast("snapshot", "save", "copy", "kept", "--timeout", "100s")["status"] == "suspended"
+    jetfast("resume", "copy")
+    until(running, supervised)
+    os.kill(first.pid, signal.SIGKILL)
+    second = until(lambda: running(but=first.pid), supervised)
+    assert second.execution_id > first.execution_id
+    assert jetfast("cancel", "copy", "--timeout", "100s")["error"].startswith("JobCancelledError")
+    _, errors = supervised.communicate(timeout=PATIENCE_S)
+    assert supervised.returncode == exit_status.CANCELLED, errors
+    assert "the program was killed by SIGKILL" in errors
+    written = ds.dataset(tmp_path / "out", format="parquet").count_rows()
+    assert 0 < written < ROWS
+    report = jetfast("resume", "copy", "--store", "snapshots", "--pipeline", "copying.py")
+    assert (report["status"], report["cluster"], report["members_wanted"]) == ("completed", "processes", 2)
+    rows = ds.dataset(tmp_path / "out", format="parquet").to_table()["row"].to_pylist()
+    assert sorted(rows) == list(range(ROWS))
+    (named,) = jetfast("snapshot", "list", "copy", "--store", "snapshots")["snapshots"]
+    assert (named["name"], named["problem"]) == ("kept", "")
+
+
+def test_an_interrupt_cancels_the_job_and_is_the_status_and_a_stopped_process_is_told_of(
+    tmp_path: Path, started: Callable[..., subprocess.Popen[str]]
+) -> None:
+    (tmp_path / "copying.py").write_text(FILE.replace("ROWS", str(ROWS)))
+    program = started("-m", "jetfast", "run", "copying.py", "--workers", "1", RATE="100")
+    until(running, program)
+    os.kill(program.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(JobUnreachable, match=f"process {program.pid}, .* has not answered"):
+            find_job("copy", timeout_s=0.1)
+    finally:
+        os.kill(program.pid, signal.SIGCONT)
+    program.send_signal(signal.SIGINT)
+    _, errors = program.communicate(timeout=PATIENCE_S)
+    assert program.returncode == exit_status.INTERRUPTED, errors
+    assert job_sockets() == []
+
+
+def test_a_process_that_a_job_has_forked_does_not_seem_to_be_the_job(
+    started: Callable[..., subprocess.Popen[str]],
+) -> None:
+    program = started("-c", FORKING)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "forked\n"
+    until(lambda: [report for _, report in find_jobs()[0] if report.status == "running"], program)
+    program.kill()
+    program.wait()
+    assert find_jobs() == ([], []), "the child has not kept the socket"
+    assert job_sockets() == []
