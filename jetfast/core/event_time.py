@@ -211,16 +211,31 @@ class SourceEventTime:
         policy = cast(GreatestTimePolicy, self.policies[partition])
         self._now_us = self.rows_us[partition] = now_us
         clock_us = self._waited_us[partition] if self._waits[partition] else now_us
-        report = policy.report_greatest
-        throttle = self._throttle.throttle
+        throttle = self._throttle
         watermark = MIN_TIME
-        for index, greatest in enumerate(greatest_times):
-            watermark = report(greatest, clock_us)
+        index = 0
+        while (found := self._next_to_report(policy, greatest_times, index)) is not None:
+            greatest = greatest_times[found]
+            watermark = policy.report_greatest(greatest, clock_us)
             reached = watermark if watermark < greatest else greatest
-            if reached > self.last and (throttled := throttle(reached)) is not None and throttled > self.last:
-                leaving.append((index, self._send(throttled)))
+            if reached > self.last and (throttled := throttle.throttle(reached)) is not None and throttled > self.last:
+                leaving.append((found, self._send(throttled)))
+            index = found + 1
+        if index < len(greatest_times):
+            watermark = policy.report_greatest(max(greatest_times[index:]), clock_us)
         self._raise(partition, watermark)
         return leaving
+
+    def _next_to_report(self, policy: GreatestTimePolicy, greatest_times: Sequence[int], start: int) -> int | None:
+        """Index of the first batch from `start` on behind which a watermark may leave; None: there is none.
+
+        Nearly all batches are passed over, if policy and throttle tell what they wait for.
+        """
+        least_time_for = getattr(policy, "least_time_for", None)
+        if least_time_for is None:
+            return start if start < len(greatest_times) else None
+        bound = least_time_for(max(self.last + 1, getattr(self._throttle, "least", MIN_TIME)))
+        return next((index for index in range(start, len(greatest_times)) if greatest_times[index] >= bound), None)
 
     def observe_empty(self, partition: int, polled_us: int, now_us: int) -> tuple[Watermark | Signal, ...]:
         """The partition gave a sound empty answer, when the polled clock stood at `polled_us`."""
