@@ -239,20 +239,6 @@ inline bool is_scattered(const ColumnView& view) {
   return view.layout == Layout::fixed && view.width == 8 && view.validity == nullptr && view.kind != Kind::null;
 }
 
-// Give each owner with rows its part of a column whose values lie in owner order from starts[owner] on.
-inline void append_views(std::vector<Rows>& parts, const ColumnView& type, const std::shared_ptr<const void>& memory,
-                         const uint8_t* values, const uint32_t* starts) {
-  for (size_t owner = 0; owner < parts.size(); ++owner) {
-    if (parts[owner].row_count == 0) continue;
-    parts[owner].columns.emplace_back();
-    Column& column = parts[owner].columns.back();
-    column.view = type;
-    column.view.row_count = parts[owner].row_count;
-    column.view.values = values + int64_t{starts[owner]} * type.width;
-    column.owner = memory;
-  }
-}
-
 #if JETFAST_X86
 // Batches that are scattered together: their owners' rows come to lie one behind the other.
 struct ScatteredRun {
@@ -261,40 +247,45 @@ struct ScatteredRun {
   std::vector<const uint8_t*> row_owners;  // of each batch
 };
 
-// Scatter a run by row_owners. parts: their row counts are known.
+// Scatter a run by row_owners. parts: their row counts are known. The rows of each owner lie in a block of their own, which goes
+// back to the pool of the thread that has read them.
 inline void scatter_columns(Arena& arena, const ScatteredRun& run, std::vector<Rows>& parts) {
   const auto owner_count = static_cast<int32_t>(parts.size());
-  uint32_t starts[kScatterOwnersMax], cursors[kScatterOwnersMax];
-  int64_t room = 0;  // values of a column; each owner's begin at a cache line
-  for (int32_t owner = 0; owner < owner_count; ++owner) {
-    starts[owner] = static_cast<uint32_t>(room);
-    room = (room + parts[static_cast<size_t>(owner)].row_count + kScatterSlack + 7) & ~int64_t{7};
-  }
   const std::vector<Column>& columns = run.batches[0]->columns;
   const auto column_count = static_cast<int64_t>(columns.size());
-  const Block block = arena.allocate(room * 8 * column_count);
-  const std::shared_ptr<const void> memory = block;
+  int64_t* starts[kScatterOwnersMax];  // of an owner's first column
+  int64_t rooms[kScatterOwnersMax];    // values of one of its columns
+  for (int32_t owner = 0; owner < owner_count; ++owner) {
+    Rows& part = parts[static_cast<size_t>(owner)];
+    rooms[owner] = (part.row_count + kScatterSlack + 7) & ~int64_t{7};
+    const Block block = arena.allocate(rooms[owner] * 8 * column_count);
+    starts[owner] = reinterpret_cast<int64_t*>(block.get());
+    for (int64_t column = 0; column < column_count && part.row_count > 0; ++column) {
+      part.columns.emplace_back();
+      part.columns.back().view = type_of(columns[static_cast<size_t>(column)].view);
+      part.columns.back().view.row_count = part.row_count;
+      part.columns.back().view.values = starts[owner] + column * rooms[owner];
+      part.columns.back().owner = block;
+    }
+  }
   for (int64_t first = 0; first < column_count; first += kScatterColumnsMax) {
     const int64_t moved = std::min<int64_t>(kScatterColumnsMax, column_count - first);
-    const int64_t* sources[kScatterColumnsMax];
-    int64_t* targets[kScatterColumnsMax];
-    for (int64_t i = 0; i < moved; ++i) targets[i] = reinterpret_cast<int64_t*>(block.get()) + (first + i) * room;
-    std::copy(starts, starts + owner_count, cursors);
+    int64_t* targets[kScatterOwnersMax * kScatterColumnsMax];
+    for (int32_t owner = 0; owner < owner_count; ++owner)
+      for (int64_t i = 0; i < moved; ++i) targets[owner * moved + i] = starts[owner] + (first + i) * rooms[owner];
     for (size_t batch = 0; batch < run.batch_count; ++batch) {
       const Rows& rows = *run.batches[batch];
       const uint8_t* row_owners = run.row_owners[batch];
+      const int64_t* sources[kScatterColumnsMax];
       for (int64_t i = 0; i < moved; ++i)
         sources[i] = static_cast<const int64_t*>(rows.columns[static_cast<size_t>(first + i)].view.values);
       switch (moved) {
-        case 1: scatter_rows_vbmi2<1>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
-        case 2: scatter_rows_vbmi2<2>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
-        case 3: scatter_rows_vbmi2<3>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
-        default: scatter_rows_vbmi2<4>(row_owners, rows.row_count, owner_count, cursors, sources, targets); break;
+        case 1: scatter_rows_vbmi2<1>(row_owners, rows.row_count, owner_count, sources, targets); break;
+        case 2: scatter_rows_vbmi2<2>(row_owners, rows.row_count, owner_count, sources, targets); break;
+        case 3: scatter_rows_vbmi2<3>(row_owners, rows.row_count, owner_count, sources, targets); break;
+        default: scatter_rows_vbmi2<4>(row_owners, rows.row_count, owner_count, sources, targets); break;
       }
     }
-    for (int64_t i = 0; i < moved; ++i)
-      append_views(parts, type_of(columns[static_cast<size_t>(first + i)].view), memory,
-                   reinterpret_cast<const uint8_t*>(targets[i]), starts);
   }
 }
 

@@ -143,20 +143,16 @@ JETFAST_TARGET_AVX512_VBMI2 inline void count_owners_vbmi2(uint8_t* row_owners, 
   }
 }
 
-// Write each row of `columns` columns to the place that its owner's cursor names (an index of values), which moves on.
+// Write each row of `columns` columns behind what its owner has. targets: where each owner's next value of each column goes
+// (owner after owner); they move on.
 template <int columns>
 JETFAST_TARGET_AVX512_VBMI2 inline void scatter_rows_vbmi2(const uint8_t* row_owners, int64_t count, int32_t owner_count,
-                                                           uint32_t* cursors, const int64_t* const* sources,
-                                                           int64_t* const* targets) {
+                                                           const int64_t* const* sources, int64_t** targets) {
   alignas(32) uint8_t numbers_of_rows[32];
   for (int i = 0; i < 32; ++i) numbers_of_rows[i] = static_cast<uint8_t>(i);
   const __m256i numbers = _mm256_load_si256(reinterpret_cast<const __m256i*>(numbers_of_rows));
   const int64_t* from[columns];
-  int64_t* to[columns];
-  for (int column = 0; column < columns; ++column) {
-    from[column] = sources[column];
-    to[column] = targets[column];
-  }
+  for (int column = 0; column < columns; ++column) from[column] = sources[column];
   const int64_t lead = rows_ahead(count);
   for (int64_t i = 0; i < count; i += 32) {
     __m512i tile[columns][4];
@@ -183,8 +179,8 @@ JETFAST_TARGET_AVX512_VBMI2 inline void scatter_rows_vbmi2(const uint8_t* row_ow
       const __mmask32 mine = _mm256_cmpeq_epi8_mask(tile_owners, _mm256_set1_epi8(static_cast<char>(owner)));
       __m256i rows = _mm256_maskz_compress_epi8(mine, numbers);
       const int found = __builtin_popcount(mine);
-      uint32_t cursor = cursors[owner];
-      cursors[owner] = cursor + static_cast<uint32_t>(found);
+      int64_t** to = targets + owner * columns;
+      int64_t written = 0;
       for (int left = found;; left -= 8) {
         const __m512i row = _mm512_cvtepu8_epi64(_mm256_castsi256_si128(rows));
         const __mmask8 upper = _mm512_test_epi64_mask(row, _mm512_set1_epi64(16));
@@ -192,12 +188,14 @@ JETFAST_TARGET_AVX512_VBMI2 inline void scatter_rows_vbmi2(const uint8_t* row_ow
         for (int column = 0; column < columns; ++column) {
           const __m512i first = _mm512_permutex2var_epi64(tile[column][0], row, tile[column][1]);
           const __m512i second = _mm512_permutex2var_epi64(tile[column][2], row, tile[column][3]);
-          _mm512_storeu_si512(to[column] + cursor, _mm512_mask_mov_epi64(first, upper, second));
+          _mm512_storeu_si512(to[column] + written, _mm512_mask_mov_epi64(first, upper, second));
         }
         if (left <= 8) break;
         rows = _mm256_permute4x64_epi64(rows, 0x39);
-        cursor += 8;
+        written += 8;
       }
+#pragma GCC unroll 4
+      for (int column = 0; column < columns; ++column) to[column] += found;
     }
   }
 }

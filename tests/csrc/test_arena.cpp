@@ -33,6 +33,20 @@ void the_last_block_returned_is_the_next_given() {
   CHECK(statistics.bytes_in_use == 1024 && statistics.bytes_pooled == 0);
 }
 
+void a_thread_gets_back_what_it_returned_before_what_others_did() {
+  Arena arena;
+  Block others = arena.allocate(1000);
+  Block own = arena.allocate(1000);
+  const uint8_t* const own_memory = own.get();
+  const uint8_t* const others_memory = others.get();
+  own.reset();
+  std::thread([&others] { others.reset(); }).join();
+  const Block first = arena.allocate(1000);
+  const Block second = arena.allocate(1000);
+  CHECK(first.get() == own_memory && second.get() == others_memory);
+  CHECK(arena.statistics().allocations == 2);
+}
+
 void the_pool_is_bounded() {
   Arena arena(4096);
   {
@@ -87,6 +101,7 @@ void threads_share_it() {
 int main() {
   blocks_are_aligned_and_large_enough();
   the_last_block_returned_is_the_next_given();
+  a_thread_gets_back_what_it_returned_before_what_others_did();
   the_pool_is_bounded();
   copies_of_a_handle_keep_its_block();
   threads_share_it();
