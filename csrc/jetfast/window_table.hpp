@@ -105,8 +105,10 @@ class WindowTable : public SlotFrames {
     while (out.count < rows_max) {
       if (window_ == nullptr && !open_window()) break;
       if (out.count == 0 && emit_piece(rows_max, result)) {
-        if (result.row_count > 0) break;
-        continue;
+        if (result.row_count == 0) continue;
+        int64_t end;
+        if (window_ == nullptr && !next_window(end)) finish_emission();  // nobody needs to ask once more
+        break;
       }
       if (out.columns.empty()) rows_max = allocate_results(out, rows_max);
       write_window(out, rows_max - out.count);

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, count_rows
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import ACTIVE, DONE, IDLE, Barrier, Watermark
 from jetfast.errors import ProtocolError
@@ -227,11 +227,24 @@ class Inbound:
         return None
 
     def poll_batches(self, rows_max: int) -> list[Batch]:
-        """After `poll` gave a batch: those that come next to it on the same queue, `rows_max` rows at most."""
+        """After `poll` gave a batch: those that come next on its queue, then on others of its edge; `rows_max` rows at most.
+
+        So a processor with many inputs takes in together what they have, instead of one call for each of them.
+        """
         queue = self.queue
         if queue is None or queue.poll_batches is None or self.events:
             return []
-        return queue.poll_batches(rows_max)
+        batches = queue.poll_batches(rows_max)
+        if len(self.readable) > 1:
+            rows_left = rows_max - count_rows(batches)
+            for other in self.readable:
+                if other is queue or other.ordinal != queue.ordinal or other.idle or other.poll_batches is None:
+                    continue
+                more = other.poll_batches(rows_left)
+                if more:
+                    batches += more
+                    rows_left -= count_rows(more)
+        return batches
 
     def take(self, queue: InboundQueue, item: Any) -> Any:
         """Take in a control item, or rows of a queue that was idle; the first event that this gives, or None."""

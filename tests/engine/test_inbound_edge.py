@@ -10,6 +10,7 @@ from jetfast.core.batch import Batch
 from jetfast.core.items import ACTIVE, DONE, IDLE, Watermark
 from jetfast.engine.inbound_edge import EdgeDone, Inbound, InboundEdge, InboundQueue
 from jetfast.errors import ProtocolError
+from jetfast.kernels.queues import SpscQueue
 from jetfast.types import MIN_TIME
 from tests.engine.graphs import batch_of, values_of
 from tests.kernels.stream_reference import SlowCoalescer
@@ -228,3 +229,32 @@ def test_two_levels_forward_what_the_rule_says(edges, steps):
         forwarded += left
     watermarks = [event.value for event in forwarded if type(event) is Watermark]
     assert watermarks == sorted(set(watermarks))
+
+
+def test_several_batches_at_once_come_from_all_queues_of_the_edge_that_are_awake_up_to_their_next_control_item():
+    world = World(3, 1)
+    queues = [SpscQueue(8) for _ in world.inbound.queues]
+    for inbound_queue, queue in zip(world.inbound.queues, queues, strict=True):
+        inbound_queue.poll, inbound_queue.poll_batches = queue.poll, queue.poll_batches
+    queues[2].offer(IDLE)
+    assert world.inbound.poll() is None
+    contents = [[batch_of(1), batch_of(2), Watermark(5), batch_of(3)], [batch_of(4)], [batch_of(5)], [batch_of(6)]]
+    for queue, items in zip(queues, contents, strict=True):
+        for item in items:
+            queue.offer(item)
+    by_edge: dict[int, list[int]] = {}
+    for _ in range(2):
+        batches = [world.inbound.poll(), *world.inbound.poll_batches(100)]
+        by_edge[world.inbound.ordinal] = sorted(value for batch in batches for value in values_of(batch))
+    assert by_edge == {0: [1, 2, 4], 1: [6]}
+
+
+def test_several_batches_at_once_are_so_many_rows_at_most_over_all_queues():
+    world = World(2)
+    queues = [SpscQueue(8), SpscQueue(8)]
+    for inbound_queue, queue in zip(world.inbound.queues, queues, strict=True):
+        inbound_queue.poll, inbound_queue.poll_batches = queue.poll, queue.poll_batches
+        for _ in range(3):
+            queue.offer(batch_of(1, 2))
+    assert len(values_of(world.inbound.poll())) == 2
+    assert sum(len(values_of(batch)) for batch in world.inbound.poll_batches(7)) == 6
