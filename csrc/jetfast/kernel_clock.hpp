@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "jetfast/python_turn.hpp"
+
 #if defined(_WIN32)
 #include <chrono>
 #else
@@ -35,31 +37,39 @@ inline int64_t clock_reading_ns() noexcept {
 }
 
 // One a thread. enter and leave stand at both ends of a kernel, inside of the part that runs without the GIL. A kernel that
-// throws never leaves: what it took then counts as being outside.
+// throws never leaves: what it took then counts as being outside. `turn` is who may ask for the GIL next.
 class KernelClock {
  public:
+  explicit KernelClock(std::atomic<bool>* turn_taken) : turn(turn_taken) {}
+
+  PythonTurn turn;
+
   void enter() noexcept {
+    turn.give();
     if (sampling_) entered_ns_ = thread_cpu_ns();
   }
   void leave() noexcept {
-    if (!sampling_) return;
-    kernel_ns_ += thread_cpu_ns() - entered_ns_;
-    ++kernel_calls_;
+    if (sampling_) {
+      kernel_ns_ += thread_cpu_ns() - entered_ns_;
+      ++kernel_calls_;
+    }
+    waited_ns_ += turn.take();
   }
 
   void begin_sample() noexcept {
     if (reading_ns_ == 0) reading_ns_ = clock_reading_ns();
     sampling_ = true;
-    kernel_ns_ = kernel_calls_ = 0;
+    kernel_ns_ = kernel_calls_ = waited_ns_ = 0;
     begun_ns_ = thread_cpu_ns();
   }
-  // CPU time of this thread since begin_sample: all of it, and that in kernels. Without what reading the clock took.
+  // CPU time of this thread since begin_sample: all of it, and that in kernels. Without what reading the clock took, and waits
+  // for its turn.
   void end_sample(int64_t* cpu_ns, int64_t* kernel_ns) noexcept {
     const int64_t all_ns = thread_cpu_ns() - begun_ns_;
     sampling_ = false;
     // From one reading to the next one reading is counted: so one for the whole, and two for each call of a kernel, of which
     // one lies inside of it.
-    const int64_t cpu = all_ns - (2 * kernel_calls_ + 1) * reading_ns_;
+    const int64_t cpu = all_ns - (2 * kernel_calls_ + 1) * reading_ns_ - waited_ns_;
     const int64_t kernel = kernel_ns_ - kernel_calls_ * reading_ns_;
     *cpu_ns = cpu > 0 ? cpu : 0;
     *kernel_ns = kernel < 0 ? 0 : kernel > *cpu_ns ? *cpu_ns : kernel;
@@ -68,7 +78,7 @@ class KernelClock {
  private:
   bool sampling_ = false;
   int64_t reading_ns_ = 0;
-  int64_t begun_ns_ = 0, entered_ns_ = 0, kernel_ns_ = 0, kernel_calls_ = 0;
+  int64_t begun_ns_ = 0, entered_ns_ = 0, kernel_ns_ = 0, kernel_calls_ = 0, waited_ns_ = 0;
 };
 
 }  // namespace jetfast

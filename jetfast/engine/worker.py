@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from jetfast.engine.tasklet import Tasklet
-from jetfast.kernels.clocks import CpuSampler
+from jetfast.kernels.clocks import CpuSampler, give_turn, join_turns, leave_turns
 
 PARK_SECONDS_MIN = 0.000_05
 PARK_SECONDS_MAX = 0.001
@@ -39,6 +39,7 @@ class Parker:
 
     def park(self, seconds: float) -> None:
         """Sleep, after `parked` was set and nothing was found to do. Only the owner calls this."""
+        give_turn()
         self._lock.acquire(timeout=seconds)
         self.parked = False
 
@@ -95,6 +96,8 @@ class Worker:
 
     def run(self) -> None:
         running = list(self.assignments)
+        if all(assignment.tasklet.cooperative for assignment in running):
+            join_turns()
         try:
             for assignment in running:
                 if self.stop_reason() is None:
@@ -109,6 +112,7 @@ class Worker:
                     assignment.tasklet.close(self.stop_reason())
                 except BaseException as error:
                     self.on_error(error)
+            leave_turns()
             self.on_end()
 
     def loop(self, running: list[Assignment]) -> None:

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""How much of a thread's CPU time is spent in kernels, and how much in Python around them."""
+"""What stands at both ends of each kernel: how much CPU time is spent in it and around it, and whose turn it is to run Python."""
 
 from libc.stdint cimport int64_t
 
@@ -9,7 +9,8 @@ cdef extern from *:
     """
     #include "jetfast/kernel_clock.hpp"
     static inline jetfast::KernelClock* clock_of_this_thread() {
-      static thread_local jetfast::KernelClock clock;
+      static std::atomic<bool> turn_taken{false};
+      static thread_local jetfast::KernelClock clock(&turn_taken);
       return &clock;
     }
     """
@@ -18,6 +19,24 @@ cdef extern from *:
 
 cdef KernelClock* kernel_clock() noexcept nogil:
     return clock_of_this_thread()
+
+
+def join_turns():
+    """Let the calling thread take turns with others in running Python, see csrc/jetfast/python_turn.hpp.
+
+    For threads that call kernels most of the time and otherwise sleep nowhere, unless they call `give_turn` before.
+    """
+    kernel_clock().turn.join()
+
+
+def give_turn():
+    """The calling thread is going to sleep: another one may run Python. It takes its next turn after its next kernel."""
+    kernel_clock().turn.give()
+
+
+def leave_turns():
+    """The calling thread takes no turns any more."""
+    kernel_clock().turn.leave()
 
 
 cdef class CpuSampler:

@@ -147,7 +147,8 @@ void sessions_equal_rows_sorted_by_time(int64_t timeout) {
 }
 
 void the_clock_counts_no_more_than_passes() {
-  KernelClock clock;
+  std::atomic<bool> turn_taken{false};
+  KernelClock clock(&turn_taken);
   int64_t cpu_ns = -1, kernel_ns = -1;
   clock.enter();  // not in a sample
   clock.leave();
