@@ -49,8 +49,8 @@ class GreatestTimePolicy(Protocol):
     def report_greatest(self, greatest: int, now_us: int) -> int:
         """As `report` of a batch whose greatest time is this.
 
-        A policy whose watermark does not go by the clock may have `least_time_for(watermark)`: no batch raises it so far
-        whose times are all below that. It need not be told of each such batch, if it is told of the greatest time.
+        A policy whose watermark does not go by the clock may have `least_time_for(watermark)`: no batch raises it so
+        far whose times are all below that. It need not be told of each such batch, if it is told of the greatest time.
         """
 
 
