@@ -149,6 +149,6 @@ def test_a_wrong_answer_is_exit_2_whether_gates_hold_or_not(gate, wrong):
 
 
 def test_wrong_arguments_are_neither_a_missed_gate_nor_a_wrong_answer():
-    code, found = compare("--goal", "12")
+    code, found = compare("--goal", "99")
     assert code == 64
     assert "usage" in found["stderr"]
