@@ -227,7 +227,7 @@ class Inbound:
         return None
 
     def poll_batches(self, rows_max: int) -> list[Batch]:
-        """After `poll` gave a batch: those that come next on its queue and on others of its edge, `rows_max` rows at most.
+        """After `poll` gave a batch: those that come next on the queues of its edge, `rows_max` rows at most.
 
         So a processor with many inputs takes in together what they have, instead of one call for each of them.
         """
