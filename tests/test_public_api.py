@@ -47,9 +47,13 @@ SIGNATURES = {
     "Stage.interval_join": "(self, other: 'Stage', *, lower: 'Duration', upper: 'Duration', on: 'KeyColumns' = None, "
     "left_on: 'KeyColumns' = None, right_on: 'KeyColumns' = None, how: 'str' = 'inner', time: 'str' = 'event_time', "
     "suffix: 'str' = '_right', name: 'str | None' = None) -> 'JoinStage'",
+    "Stage.asof_join": "(self, other: 'Stage', *, tolerance: 'Duration | None' = None, on: 'KeyColumns' = None, "
+    "left_on: 'KeyColumns' = None, right_on: 'KeyColumns' = None, how: 'str' = 'left', suffix: 'str' = '_right', "
+    "name: 'str | None' = None) -> 'JoinStage'",
     "Stage.write": "(self, sink: 'Sink', name: 'str | None' = None) -> 'None'",
     "Stage.collect": "(self, name: 'str' = 'result') -> 'None'",
     "GroupedStage.window": "(self, window: 'AnyWindow') -> 'WindowedStage'",
+    "GroupedStage.cogroup": "(self, *others: 'GroupedStage') -> 'CogroupedStage'",
     "GroupedStage.rolling_agg": "(self, *, ttl: 'Duration | None' = None, name: 'str | None' = None, "
     "**aggregates: 'Aggregate') -> 'LateRowsStage'",
     "GroupedStage.map_stateful": "(self, function: 'StatefulFunction', *, state: 'pa.DataType', schema: 'pa.Schema', "

@@ -19,12 +19,22 @@ from jetfast.api.stage import (
     late_schema_of,
     refuse_early_rows,
 )
-from jetfast.api.steps import EarlyRows, HashJoin, IntervalJoin, JoinKey, JoinStep, Output, WindowJoin
+from jetfast.api.steps import (
+    AsofJoin,
+    EarlyRows,
+    HashJoin,
+    IntervalJoin,
+    JoinKey,
+    JoinMethod,
+    JoinStep,
+    Output,
+    WindowJoin,
+)
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, JoinType
 from jetfast.core.windows import AnyWindow, Window
 from jetfast.errors import JobDefinitionError
-from jetfast.types import Duration, duration_us
+from jetfast.types import Duration, duration_us, non_negative_duration_us
 
 SIDES = ("left", "right")
 AskedKeys = tuple[KeyColumns, KeyColumns, KeyColumns]
@@ -81,6 +91,20 @@ def interval_join(
     return JoinStage(join.add(method, [pa.field(time, pa.timestamp("us"))], time))
 
 
+def asof_join(
+    left: Stage, right: Stage, tolerance: Duration | None, keys: AskedKeys, how: str, suffix: str, name: str | None
+) -> JoinStage:
+    """As `Stage.asof_join`."""
+    method = AsofJoin(None if tolerance is None else non_negative_duration_us(tolerance, "tolerance"))
+    join = JoinDefinition(left, right, keys, how, suffix, name, "asof_join")
+    if join.join_type not in (JoinType.INNER, JoinType.LEFT):
+        raise JobDefinitionError(f'step {join.step!r}: an as-of join is "left" or "inner", got {how!r}')
+    join.require_times()
+    assert left.event_time is not None
+    time = join.names[LEFT].get(left.event_time)
+    return JoinStage(join.add(method, (), time, left._output.step.time_shift_us))
+
+
 class JoinDefinition:
     """What all joins have in common: two stages, keys, and the columns of the result."""
 
@@ -124,7 +148,7 @@ class JoinDefinition:
             lower_for_step(expression, stage.schema, self.step, key, "fail", "as key").data_type
             for stage, (key, expression) in zip(self.stages, (left, right), strict=True)
         ]
-        common = self.common_type(left[0], right[0], types)
+        common = common_key_type(self.step, (left[0], right[0]), types)
         columns: list[str] = []
         computed: list[Expression | None] = []
         for stage, (_, expression), data_type in zip(self.stages, (left, right), types, strict=True):
@@ -136,17 +160,6 @@ class JoinDefinition:
                 columns.append(f"{HIDDEN}key{number}")
                 computed.append(expression if data_type == common else expression.cast(common))
         return JoinKey(left[0], (columns[LEFT], columns[RIGHT]), (computed[LEFT], computed[RIGHT]))
-
-    def common_type(self, left: str, right: str, types: Sequence[pa.DataType]) -> pa.DataType:
-        plain = [plain_type(data_type) for data_type in types]
-        try:
-            unified = pa.unify_schemas([pa.schema([("key", each)]) for each in plain], promote_options="permissive")
-        except pa.ArrowException as error:
-            raise JobDefinitionError(
-                f"step {self.step!r}: key {left!r} is {types[LEFT]} on the left side, {right!r} is {types[RIGHT]} on "
-                f"the right, and nothing holds both; cast one: left_on=col({left!r}).cast(...).alias({left!r})"
-            ) from error
-        return unified.field(0).type
 
     def checked_key_fields(self) -> list[pa.Field]:
         """The keys as the result has them."""
@@ -200,7 +213,7 @@ class JoinDefinition:
 
     def add(
         self,
-        method: HashJoin | WindowJoin | IntervalJoin,
+        method: JoinMethod,
         added: Sequence[pa.Field],
         time: str | None,
         time_shift_us: int = 0,
@@ -245,6 +258,20 @@ class JoinDefinition:
         )
         left.pipeline._add(step)
         return Output(step)
+
+
+def common_key_type(step: str, keys: Sequence[str], types: Sequence[pa.DataType]) -> pa.DataType:
+    """The type that keys of several stages are cast to, of the same or of another name in each."""
+    plain = [plain_type(data_type) for data_type in types]
+    try:
+        unified = pa.unify_schemas([pa.schema([("key", each)]) for each in plain], promote_options="permissive")
+    except pa.ArrowException as error:
+        found = ", ".join(f"{key!r} is {data_type}" for key, data_type in zip(keys, types, strict=True))
+        raise JobDefinitionError(
+            f"step {step!r}: keys that shall be equal have types that nothing holds both: {found}; cast one of them, "
+            f"such as col({keys[LEFT]!r}).cast(...).alias({keys[LEFT]!r})"
+        ) from error
+    return unified.field(0).type
 
 
 def named_keys(stages: tuple[Stage, Stage], keys: AskedKeys, step: str) -> tuple[NamedKeys, NamedKeys]:

@@ -27,6 +27,7 @@ from jetfast.api.steps import (
     LATE_PORT,
     MISSED_UNTIL,
     REJECTED_PORT,
+    AsofJoin,
     FirstOfKey,
     HashJoin,
     IntervalJoin,
@@ -62,6 +63,10 @@ from jetfast.errors import JobDefinitionError
 
 if TYPE_CHECKING:
     from jetfast.api.pipeline import Pipeline
+
+
+ASOF_STEP_US = 1000
+"""How fine watermarks must be for as-of joins, whose rows wait for them."""
 
 
 class Feed(NamedTuple):
@@ -172,6 +177,8 @@ class Planner:
                     frames.append((step.method.window.slide_us, step.method.window.offset_us))
                 elif isinstance(step.method, IntervalJoin):
                     frames.append((step.method.watermark_step_us, 0))
+                elif isinstance(step.method, AsofJoin):
+                    frames.append((ASOF_STEP_US, 0))
             elif isinstance(step, KeyedStateStep) and step.ttl_us is not None:
                 frames.append((SessionWindow(step.ttl_us).watermark_step_us, 0))
             waiting += [reader for output, readers in self.readers.items() if output.step is step for reader in readers]
@@ -518,6 +525,7 @@ def with_top(window: ProcessorSupplier, top: TopResults) -> Processor:
 
 def join_supplier(step: JoinStep, join: Join) -> ProcessorSupplier:
     """What makes the processors of a join."""
+    from jetfast.processors.asof_join import AsofJoinProcessor
     from jetfast.processors.hash_join import HashJoinProcessor
     from jetfast.processors.interval_join import IntervalJoinProcessor
     from jetfast.processors.window_join import WindowJoinProcessor
@@ -527,6 +535,8 @@ def join_supplier(step: JoinStep, join: Join) -> ProcessorSupplier:
         return partial(WindowJoinProcessor, join, method.window)
     if isinstance(method, IntervalJoin):
         return partial(IntervalJoinProcessor, join, method.lower_us, method.upper_us)
+    if isinstance(method, AsofJoin):
+        return partial(AsofJoinProcessor, join, method.tolerance_us)
     return partial(HashJoinProcessor, join)
 
 

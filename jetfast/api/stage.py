@@ -59,6 +59,7 @@ from jetfast.errors import JobDefinitionError
 from jetfast.types import Duration, non_negative_duration_us, positive_duration_us
 
 if TYPE_CHECKING:
+    from jetfast.api.cogroup import CogroupedStage
     from jetfast.api.pipeline import Pipeline
 
 RESULT_COLUMNS = ("window_start", "window_end", "is_early")
@@ -415,6 +416,33 @@ class Stage:
 
         return interval_join(self, other, (lower, upper), (on, left_on, right_on), how, time, suffix, name)
 
+    def asof_join(
+        self,
+        other: Stage,
+        *,
+        tolerance: Duration | None = None,
+        on: KeyColumns = None,
+        left_on: KeyColumns = None,
+        right_on: KeyColumns = None,
+        how: str = "left",
+        suffix: str = "_right",
+        name: str | None = None,
+    ) -> JoinStage:
+        """Join each row with the latest of `other` that is not after it: `trades.asof_join(quotes, on="symbol")`.
+
+        A row leaves when the watermark has passed it. The result has the keys, the other columns of either side; its
+        event time is that of this stage. Of `other` the latest row of each key is kept.
+
+        Parameters
+        ----------
+        tolerance : an older row than this is no match; default: any is one
+        how : "left": rows without a match come with nulls; or "inner"
+        on, left_on, right_on, suffix : as of `hash_join`
+        """
+        from jetfast.api.joins import asof_join
+
+        return asof_join(self, other, tolerance, (on, left_on, right_on), how, suffix, name)
+
     def write(self, sink: Sink, name: str | None = None) -> None:
         """Write these rows to a sink (`jf.files`, `jf.console`, `jf.collect`, ...); several times if you like."""
         if not all(hasattr(sink, attribute) for attribute in ("check", "open_writer")):
@@ -676,6 +704,12 @@ class GroupedStage:
     def window(self, window: AnyWindow) -> WindowedStage:
         """Cut event time into windows (`jf.tumbling`, `jf.sliding`, `jf.session`); follow with `.agg(...)`."""
         return WindowedStage(self._stage, self._keys, window)
+
+    def cogroup(self, *others: GroupedStage) -> CogroupedStage:
+        """Group rows of one or two further stages by equal keys; follow with `.window(...).agg({...}, {...})`."""
+        from jetfast.api.cogroup import CogroupedStage
+
+        return CogroupedStage((self, *others))
 
     def rolling_agg(
         self, *, ttl: Duration | None = None, name: str | None = None, **aggregates: Aggregate

@@ -328,6 +328,16 @@ class IntervalJoin:
 
 
 @dataclass(frozen=True)
+class AsofJoin:
+    """The latest right row that is not after the left one, and at most tolerance_us before it."""
+
+    tolerance_us: int | None
+
+    def __str__(self) -> str:
+        return "as-of join" + ("" if self.tolerance_us is None else f", {format_duration(self.tolerance_us)} back")
+
+
+@dataclass(frozen=True)
 class JoinKey:
     """One key of a join: of either side a column, and the expression that computes it if it is not there."""
 
@@ -337,11 +347,14 @@ class JoinKey:
     expressions: tuple[Expression | None, Expression | None]
 
 
+JoinMethod = HashJoin | WindowJoin | IntervalJoin | AsofJoin
+
+
 @dataclass(eq=False)
 class JoinStep(Step):
     """Rows of two inputs, left and right, with equal keys; ports 1 and 2 have the late rows of either."""
 
-    method: HashJoin | WindowJoin | IntervalJoin = field(kw_only=True)
+    method: JoinMethod = field(kw_only=True)
     join_type: JoinType = field(kw_only=True)
     keys: Sequence[JoinKey] = field(kw_only=True)
     columns: tuple[Sequence[tuple[str, str]], Sequence[tuple[str, str]]] = field(kw_only=True)

@@ -33,9 +33,11 @@ class BatchAggregate:
     Attributes
     ----------
     takes_time : True: `rows` gets a last column "event_time" (timestamp[us], never null)
+    skips_nulls : True: rows whose first column is null change nothing, and a group of only such rows has a result
     """
 
     takes_time: bool = False
+    skips_nulls: bool = False
 
     def over(self, *columns: Any) -> Aggregate:
         """This aggregate of these columns (names or expressions): what `agg` takes."""

@@ -10,27 +10,17 @@ from jetfast.core.batch import Batch
 from jetfast.core.items import Output, Watermark
 from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, SIDE_KINDS, Join
 from jetfast.core.processor import Processor, ProcessorContext, StateBatch
-from jetfast.kernels.joins import NO_SLOT, TimeChains
-from jetfast.processors import partition_bounds
+from jetfast.kernels.joins import NO_SLOT
+from jetfast.processors import kept_rows, partition_bounds
 from jetfast.processors.join_keys import KeySlots
 from jetfast.processors.joined_rows import JoinedRows
+from jetfast.processors.kept_rows import KeptRows
 from jetfast.processors.keyed_rows import KeyedRows, Times
 from jetfast.processors.partition_bounds import PartitionBounds
-from jetfast.processors.row_store import RowStore
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
 
-COMPACT_ROWS = 65_536
-"""So many rows that nothing can meet any more are kept at least before they are let go."""
 MATCHED = pa.field("\x01matched", pa.bool_())
 """Column of saved rows: has the row met one of the other side?"""
-
-
-class KeptSide:
-    """Rows of one side that rows of the other may still meet."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self.rows = RowStore(schema)
-        self.chains = TimeChains()
 
 
 class IntervalJoinProcessor(Processor):
@@ -70,7 +60,7 @@ class IntervalJoinProcessor(Processor):
     def begin(self) -> None:
         """Keep no rows."""
         self.keys = KeySlots(self.join)
-        self.kept = [KeptSide(side.schema) for side in self.join.sides]
+        self.kept = [KeptRows(side.schema) for side in self.join.sides]
 
     def least_time(self, ordinal: int) -> int:
         """Rows of a side before it can meet no row any more that is on time."""
@@ -155,7 +145,7 @@ class IntervalJoinProcessor(Processor):
         """Let go of rows that nothing can meet, when they are more than the others."""
         dead = sum(kept.chains.count_before(self.least_time(ordinal)) for ordinal, kept in enumerate(self.kept))
         living = sum(len(kept.rows) for kept in self.kept) - dead
-        if dead <= max(living, COMPACT_ROWS):
+        if dead <= max(living, kept_rows.COMPACT_ROWS):
             return
         useful = [self.useful_rows(ordinal) for ordinal in (LEFT, RIGHT)]
         self.begin()

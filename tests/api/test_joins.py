@@ -99,6 +99,30 @@ def test_results_of_windows_are_joined_by_the_last_moment_of_their_windows():
     assert [time.second for time in found["event_time"].to_pylist()] == [9, 19]
 
 
+def test_an_asof_join_has_the_time_of_the_left_side():
+    left, right = stages()
+    joined = left.asof_join(right.select("k", "w", "at"), on="k", tolerance="1s")
+    assert list(columns(joined)) == ["k", "at", "v", "tag", "w", "at_right"]
+    assert joined.event_time == "at"
+
+
+def test_aggregates_of_several_stages_have_the_keys_of_the_first():
+    left, right = stages()
+    third = left.pipeline.read(jf.memory(schema=LEFT), name="third").with_event_time("at")
+    seconds = right.select((col("k") * 1).alias("who"), "w", col("at").alias("when"))
+    with pytest.raises(JobDefinitionError, match="event time of one kind, but 'left' has at: timestamp.us., 'select"):
+        left.group_by("k").cogroup(seconds.group_by("who")).window(MINUTE).agg({}, {})
+    grouped = left.group_by("k").cogroup(
+        third.group_by((col("k") + 0).alias("other")), left.where(col("v") > 0).group_by("k")
+    )
+    found = grouped.window(jf.session("1m")).agg({"n": jf.count()}, {"first": jf.first("tag")}, {"mean": jf.mean("v")})
+    assert columns(found) == {
+        "k": "int32", "window_start": "timestamp[us]", "window_end": "timestamp[us]",
+        "n": "int64", "first": "string", "mean": "double",
+    }  # fmt: skip
+    assert found.event_time == "window_end"
+
+
 WRONG: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     "no keys": (lambda a, b: a.hash_join(b), "step 'hash_join': a join needs keys, on= or both left_on= and right_on="),
     "keys twice": (lambda a, b: a.hash_join(b, on="k", left_on="k"), "a join needs keys, on= or both"),
@@ -112,8 +136,22 @@ WRONG: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     ),
     "keys that nothing holds": (
         lambda a, b: a.hash_join(b, left_on="v", right_on="other"),
-        "key 'v' is double on the left side, 'other' is string on the right, and nothing holds both; cast one: "
-        "left_on=col('v').cast(...).alias('v')",
+        "keys that shall be equal have types that nothing holds both: 'v' is double, 'other' is string; cast one of "
+        "them, such as col('v').cast(...).alias('v')",
+    ),
+    "an outer as-of join": (
+        lambda a, b: a.asof_join(b, on="k", how="outer"),
+        'an as-of join is "left" or "inner", got \'outer\'',
+    ),
+    "cogroup with a stage": (lambda a, b: a.group_by("k").cogroup(b), "cogroup needs stage.group_by(...) for each"),
+    "cogroup with nothing": (lambda a, b: a.group_by("k").cogroup(), "needs at least one other stage.group_by"),
+    "aggregates of one stage": (
+        lambda a, b: a.group_by("k").cogroup(b.group_by("k")).window(MINUTE).agg({"n": jf.count()}),
+        "agg needs aggregates of each of 2 stages",
+    ),
+    "different numbers of keys": (
+        lambda a, b: a.group_by("k").cogroup(b.group_by("k", "w")).window(MINUTE).agg({"n": jf.count()}, {}),
+        "the stages have different numbers of keys: 1, 2",
     ),
     "no stage": (lambda a, b: a.hash_join("b", on="k"), "hash_join needs a stage to join with, got 'b'"),
     "another pipeline": (lambda a, b: a.hash_join(stages()[1], on="k"), "'right' belongs to another pipeline"),

@@ -104,6 +104,71 @@ def test_an_interval_join_equals_a_join_on_key_and_times(seed, layout, how, boun
     check(run(lambda a, b: a.interval_join(b, lower=lower, upper=upper, on="code", how=how), tables, layout), expected)
 
 
+@settings(max_examples=16, deadline=None)
+@given(st.integers(0, 2**32), LAYOUT, st.sampled_from(["inner", "left"]))
+def test_an_asof_join_equals_an_asof_join(seed, layout, how):
+    tables = {"a": random_rows(seed, pa.int32(), "x"), "b": random_rows(seed + 1, pa.int64(), "y")}
+    one_each = pl.DataFrame(tables["b"]).unique(["code", "moment"], keep="first", maintain_order=True)
+    tables["b"] = one_each.to_arrow().cast(tables["b"].schema)
+    expected = ask(
+        f"""
+        SELECT a.code, a.moment, x, b.moment AS moment_right, y
+        FROM a ASOF {SQL_JOIN[how]} JOIN b ON a.code = b.code AND a.moment >= b.moment
+        """,
+        tables,
+    )
+    check(run(lambda a, b: a.asof_join(b, on="code", how=how), tables, layout), expected)
+
+
+class Rows(jf.BatchAggregate):
+    """Counts rows, nulls too."""
+
+    def state_type(self, inputs):
+        return pa.int64()
+
+    def result_type(self, inputs):
+        return pa.int64()
+
+    def accumulate(self, rows, groups, group_count):
+        return pa.array(np.bincount(groups, minlength=group_count))
+
+    def combine(self, states, groups, group_count):
+        return pa.array(np.bincount(groups, states.to_numpy(), group_count).astype(np.int64))
+
+    def export(self, states):
+        return states
+
+
+@settings(max_examples=16, deadline=None)
+@given(st.integers(0, 2**32), LAYOUT, st.sampled_from([(4, 4), (6, 2)]))
+def test_aggregates_of_several_stages_equal_a_full_join_of_the_aggregates_of_each(seed, layout, window):
+    size, slide = window
+    tables = {"a": random_rows(seed, pa.int32(), "x"), "b": random_rows(seed + 1, pa.int64(), "y")}
+    expected = ask(
+        WINDOWS
+        + """
+        , ga AS (SELECT code, e, count(*) AS n, sum(x)::BIGINT AS total FROM wa GROUP BY code, e)
+        , gb AS (SELECT code, e, count(*) AS m, max(y) AS high, count(*) AS rows FROM wb GROUP BY code, e)
+        SELECT coalesce(a.code, b.code) AS code, make_timestamp(coalesce(a.e, b.e) - $size) AS window_start,
+            make_timestamp(coalesce(a.e, b.e)) AS window_end,
+            coalesce(n, 0) AS n, total, coalesce(m, 0) AS m, high, rows
+        FROM ga a FULL JOIN gb b ON a.code IS NOT DISTINCT FROM b.code AND a.e = b.e
+        """,
+        tables,
+        size=size * SECOND,
+        slide=slide * SECOND,
+    )
+
+    def build(a, b):
+        grouped = a.group_by("code").cogroup(b.group_by("code")).window(jf.sliding(f"{size}s", f"{slide}s"))
+        return grouped.agg(
+            {"n": jf.count(), "total": jf.sum("x")},
+            {"m": jf.count(), "high": jf.max(col("y") + 0), "rows": Rows().over("y")},
+        )
+
+    check(run(build, tables, layout), expected)
+
+
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_a_join_with_a_table_equals_a_join_on_keys(how):
     tables = {"a": random_rows(5, pa.int32(), "x"), "b": random_rows(6, pa.int16(), "y")}

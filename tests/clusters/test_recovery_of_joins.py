@@ -24,12 +24,19 @@ def by_interval(stage: Any, other: Any, table: Any) -> Any:
     return stage.interval_join(other, lower="-7us", upper="14us", on="key", how="outer", name="join")
 
 
+def by_latest(stage: Any, other: Any, table: Any) -> Any:
+    return stage.asof_join(other.drop("row"), on="key", tolerance="20us", name="join")
+
+
 def with_a_table(stage: Any, other: Any, table: Any) -> Any:
     joined = stage.union(other).hash_join(table, on="key", how="left", name="join")
     return joined.group_by("name").window(jf.tumbling("50us")).agg(n=jf.count(), total=jf.sum("row"), name="sums")
 
 
-@pytest.mark.parametrize(("build", "members"), [(by_window, 2), (by_interval, 2), (by_interval, 1), (with_a_table, 2)])
+JOBS = [(by_window, 2), (by_interval, 1), (by_latest, 2), (with_a_table, 2)]
+
+
+@pytest.mark.parametrize(("build", "members"), JOBS)
 def test_results_of_joins_are_those_of_a_run_without_failures(build: Build, members: int) -> None:
     def pipeline(sink: Any) -> jf.Pipeline:
         made = jf.Pipeline("joins")

@@ -67,6 +67,32 @@ class SlowWindowJoin:
         return output
 
 
+class SlowAsofJoin:
+    """All rows are kept for ever; a left row is looked at when the watermark has passed it."""
+
+    def __init__(self, reach, keeps_left):
+        self.reach, self.keeps_left = reach, keeps_left
+        self.left, self.right = [], []
+        self.watermark = MIN_TIME
+
+    def take(self, side, row):
+        if row["t"] >= self.watermark:
+            (self.right if side else self.left).append(row)
+        return []
+
+    def advance(self, watermark):
+        due = [row for row in self.left if row["t"] < watermark]
+        self.left = [row for row in self.left if row["t"] >= watermark]
+        self.watermark = watermark
+        output = []
+        for row in due:
+            found = [other for other in self.right if joins(row, other) and 0 <= row["t"] - other["t"] <= self.reach]
+            best = max(found, key=lambda other: (other["t"], other["right_id"]), default=None)
+            if best is not None or self.keeps_left:
+                output.append(result(row, best, t=row["t"]))
+        return [*output, *([Watermark(watermark)] if watermark < MAX_TIME else [])]
+
+
 class SlowIntervalJoin:
     """All rows are kept for ever; each new one is compared with all of the other side."""
 

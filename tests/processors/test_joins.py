@@ -13,7 +13,8 @@ from jetfast.core.keyed_input import KeyedInput
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.windows import Window
 from jetfast.errors import JobDefinitionError
-from jetfast.processors import interval_join
+from jetfast.processors import kept_rows
+from jetfast.processors.asof_join import AsofJoinProcessor
 from jetfast.processors.hash_join import HashJoinProcessor
 from jetfast.processors.interval_join import IntervalJoinProcessor
 from jetfast.processors.row_store import RowStore
@@ -21,7 +22,7 @@ from jetfast.processors.window_join import WindowJoinProcessor
 from jetfast.testing import verify_processor
 from jetfast.testing.verify_processor import OnEdge
 from jetfast.types import MAX_TIME
-from tests.processors.join_reference import SlowIntervalJoin, SlowWindowJoin, joins, result
+from tests.processors.join_reference import SlowAsofJoin, SlowIntervalJoin, SlowWindowJoin, joins, result
 
 LEFT = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("left_id", pa.string())])
 RIGHT = pa.schema([("right_id", pa.int64()), ("k", pa.int64()), ("t", pa.timestamp("us"))])
@@ -92,7 +93,7 @@ def normal(output):
     parts, rows = [], []
     for item in output:
         if isinstance(item, dict):
-            rows.append(str({name: microseconds(value) for name, value in item.items()}))
+            rows.append(str({name: microseconds(value) for name, value in sorted(item.items())}))
         else:
             parts += [*sorted(rows), item]
             rows = []
@@ -120,6 +121,20 @@ def test_an_interval_join_pairs_what_its_slow_twin_pairs_and_makes_no_row_late(e
         twin,
         events,
         event_time_us=lambda row: microseconds(row["time"]),
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(EVENTS, st.sampled_from(["left", "inner"]), st.sampled_from([None, 0, 6]))
+def test_an_asof_join_finds_the_latest_row_that_is_not_after_and_makes_no_row_late(events, how, tolerance):
+    reach = MAX_TIME if tolerance is None else tolerance
+    sides = KeyedInput(LEFT, ("k",), ("left_id", "t"), "t"), KeyedInput(RIGHT, ("k",), ("right_id",), "t")
+    schema = pa.schema([*KEYS_AND_IDS[:2], LEFT.field("t"), KEYS_AND_IDS[2]])
+    verify(
+        lambda: AsofJoinProcessor(Join(sides, JoinType(how), schema), tolerance),
+        SlowAsofJoin(reach, how == "left"),
+        events,
+        event_time_us=lambda row: microseconds(row["t"]),
     )
 
 
@@ -182,7 +197,7 @@ def test_rows_without_a_time_are_rejected_and_counted():
 
 
 def test_rows_that_nothing_can_meet_are_let_go(monkeypatch):
-    monkeypatch.setattr(interval_join, "COMPACT_ROWS", 100)
+    monkeypatch.setattr(kept_rows, "COMPACT_ROWS", 100)
     processor = opened(IntervalJoinProcessor(join("inner", ("time", pa.timestamp("us"))), -10, 10))
     pairs = 0
     for start in range(0, 60_000, 5000):  # spans of the kernel have 4096 rows
@@ -192,6 +207,20 @@ def test_rows_that_nothing_can_meet_are_let_go(monkeypatch):
         list(processor.process_watermark(start + 5000))
         assert all(len(kept.rows) <= 16_384 and len(kept.chains) == len(kept.rows) for kept in processor.kept)
     assert pairs == 3 * 60_000 - 2 * 7
+
+
+def test_an_asof_join_keeps_the_latest_row_of_each_key_and_those_ahead(monkeypatch):
+    monkeypatch.setattr(kept_rows, "COMPACT_ROWS", 50)
+    processor = opened(AsofJoinProcessor(join("left"), None))
+    for time in range(0, 3000, 10):
+        list(processor.process(1, rows_of(1, *((key, time + key, time) for key in range(5)))))
+        list(processor.process(0, rows_of(0, (3, time + 9, str(time)), (99 + time, time + 9, "z"))))
+        found = [row for part in processor.process_watermark(time + 10) for row in part.to_arrow().to_pylist()]
+        assert [(row["left_id"], row["right_id"]) for row in found] == [(str(time), time), ("z", None)]
+        assert len(processor.kept.rows) <= 50 + 2 * 5 + 5
+        assert len(processor.keys.index) <= 2 * (50 + 2 * 5) + 5
+    kept = [state.rows.num_rows for state in processor.save_snapshot() if state.kind == "right rows"]
+    assert sum(kept) == 5
 
 
 def test_what_nobody_can_meet_is_not_in_the_state():

@@ -14,7 +14,7 @@ class FirstByTime(BatchAggregate):
     takes_time = True
 
     def __init__(self, ignore_nulls: bool) -> None:
-        self.ignore_nulls = ignore_nulls
+        self.ignore_nulls = self.skips_nulls = ignore_nulls
 
     @property
     def label(self) -> str:

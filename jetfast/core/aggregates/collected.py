@@ -12,6 +12,7 @@ from jetfast.kernels.grouping import order_by_group
 class CollectList(BatchAggregate):
     """The values by event time, of equal times by arrival; nulls do not count. State: a list of time and value."""
 
+    skips_nulls = True
     takes_time = True
 
     @property

@@ -30,6 +30,8 @@ class ApproxCountDistinct(BatchAggregate):
         at most that
     """
 
+    skips_nulls = True
+
     def __init__(self, error: float) -> None:
         self.precision = max(4, math.ceil(2 * math.log2(1.04 / error)))
 

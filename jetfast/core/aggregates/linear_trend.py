@@ -34,6 +34,8 @@ class LinearTrend(BatchAggregate):
     over_time : x is the event time, not the second column
     """
 
+    skips_nulls = True
+
     def __init__(self, over_time: bool) -> None:
         self.takes_time = over_time
 

@@ -22,6 +22,8 @@ from jetfast.kernels.grouping import order_by_group
 class Multiset(BatchAggregate):
     """What aggregates have in common that only need to know how often each item occurs. State: items with counts."""
 
+    skips_nulls = True
+
     def item_type(self, inputs: pa.Schema) -> pa.DataType:
         """Type of the items."""
         raise NotImplementedError

@@ -27,6 +27,8 @@ class TopValues(BatchAggregate):
     greatest : False: the least ones
     """
 
+    skips_nulls = True
+
     def __init__(self, n: int, greatest: bool) -> None:
         self.n = n
         self.greatest = greatest

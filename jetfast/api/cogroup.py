@@ -1,0 +1,157 @@
+"""Aggregates of several stages by equal keys and windows: a union, each aggregate over the rows of its stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from jetfast.api.expressions import HIDDEN, Column, Expression, Literal, as_expression
+from jetfast.api.joins import common_key_type
+from jetfast.api.naming import require_columns, require_distinct, shorten
+from jetfast.api.operations import lower_for_step
+from jetfast.api.stage import GroupedStage, Stage, aggregate, check_aggregate
+from jetfast.core.aggregate import Aggregate, AggregateKind
+from jetfast.core.aggregates.of_some_rows import OfSomeRows
+from jetfast.core.windows import AnyWindow
+from jetfast.errors import JobDefinitionError
+
+TIME = f"{HIDDEN}time"
+
+
+class CogroupedStage:
+    """Rows of several stages grouped by equal keys, waiting for a window."""
+
+    def __init__(self, groups: Sequence[GroupedStage]) -> None:
+        if not all(isinstance(group, GroupedStage) for group in groups):
+            raise JobDefinitionError(f"cogroup needs stage.group_by(...) for each stage, got {groups[1:]!r}")
+        if len(groups) < 2:
+            raise JobDefinitionError("cogroup needs at least one other stage.group_by(...)")
+        self._groups = tuple(groups)
+
+    def window(self, window: AnyWindow) -> CogroupedWindow:
+        """Cut event time into windows (`jf.tumbling`, `jf.sliding`, `jf.session`); follow with `.agg({...}, {...})`."""
+        return CogroupedWindow(self._groups, window)
+
+
+class CogroupedWindow:
+    """Rows of several stages grouped by equal keys and windows, waiting for aggregates of each."""
+
+    def __init__(self, groups: tuple[GroupedStage, ...], window: AnyWindow) -> None:
+        self._groups = groups
+        self._window = window
+
+    def agg(self, *aggregates: Mapping[str, Aggregate], name: str | None = None) -> Stage:
+        """Aggregate per key and window, one mapping a stage: `agg({"views": jf.count()}, {"paid": jf.sum("price")})`.
+
+        The result has the keys, under the names that they have in the first stage and with the type that holds all of
+        them; window_start and window_end; and the aggregates. There is a row for each key and window that has rows of
+        any stage; without rows of its own an aggregate is null, a count 0. Late rows are counted.
+        """
+        stages = [group._stage for group in self._groups]
+        names = [result for each in aggregates for result in each]
+        keys = ", ".join(key for key, _ in self._groups[0]._keys)
+        labels = ", ".join(stage._label for stage in stages)
+        generated = shorten(f"cogroup({labels} by {keys}: {', '.join(names)}, {self._window})", 120)
+        step = stages[0].pipeline._name_for(name, generated, stateful=True)
+        if len(aggregates) != len(stages) or not all(isinstance(each, Mapping) for each in aggregates):
+            raise JobDefinitionError(
+                f'step {step!r}: agg needs aggregates of each of {len(stages)} stages, such as {{"n": jf.count()}}, '
+                f"got {aggregates!r}"
+            )
+        require_distinct(step, names)
+        cogroup = Cogroup(step, self._groups, aggregates)
+        union = cogroup.inputs[0].union(*cogroup.inputs[1:], name=f"{step} (rows)")
+        named = tuple((key, Expression(Column(key))) for key in cogroup.keys)
+        result = aggregate(union, named, self._window, cogroup.combined, step)
+        return Stage(result._output)
+
+
+class Cogroup:
+    """Brings the rows of several stages to the same columns: keys, time, a mark and the arguments of each stage."""
+
+    def __init__(
+        self, step: str, groups: Sequence[GroupedStage], aggregates: Sequence[Mapping[str, Aggregate]]
+    ) -> None:
+        self.step = step
+        self.stages = [group._stage for group in groups]
+        self.keys = [key for key, _ in groups[0]._keys]
+        self.combined: dict[str, Aggregate] = {}
+        """Aggregates over the columns of all."""
+        self.columns: list[tuple[int, str, Expression, pa.DataType]] = []
+        """Stage, name, expression there and type of each column that only one stage has."""
+        keys = self.common_keys(groups)
+        self.check_times()
+        for number, each in enumerate(aggregates):
+            mark = Literal(pa.scalar(1, pa.int8()))
+            self.columns.append((number, self.mark(number), Expression(mark), pa.int8()))
+            for result, value in each.items():
+                self.combined[result] = self.combine(number, result, value)
+        self.inputs = [self.input(number, keys[number]) for number in range(len(groups))]
+
+    def common_keys(self, groups: Sequence[GroupedStage]) -> list[list[Expression]]:
+        """The keys of each stage, cast to their common types."""
+        if len({len(group._keys) for group in groups}) > 1:
+            counts = ", ".join(str(len(group._keys)) for group in groups)
+            raise JobDefinitionError(f"step {self.step!r}: the stages have different numbers of keys: {counts}")
+        cast: list[list[Expression]] = [[] for _ in groups]
+        for keys in zip(*(group._keys for group in groups), strict=True):
+            types = [
+                lower_for_step(expression, stage.schema, self.step, key, "fail", "as key").data_type
+                for stage, (key, expression) in zip(self.stages, keys, strict=True)
+            ]
+            common = common_key_type(self.step, [key for key, _ in keys], types)
+            for own, data_type, (_, expression) in zip(cast, types, keys, strict=True):
+                own.append(expression if data_type == common else expression.cast(common))
+        return cast
+
+    def check_times(self) -> None:
+        """All stages need event time of one type, which comes from rows or from windows in all of them."""
+        for stage in self.stages:
+            if stage.event_time is None:
+                raise JobDefinitionError(
+                    f"step {self.step!r}: a window needs event time, but {stage._label!r} has none: "
+                    f"{stage._no_time_reason}"
+                )
+        found = {
+            (str(stage.schema.field(stage.event_time).type), stage._output.step.time_shift_us) for stage in self.stages
+        }
+        if len(found) > 1:
+            each = ", ".join(
+                f"{stage._label!r} has {stage._time_description}: {stage.schema.field(stage.event_time).type}"
+                for stage in self.stages
+            )
+            raise JobDefinitionError(f"step {self.step!r}: the stages need event time of one kind, but {each}")
+
+    def combine(self, number: int, result: str, value: Aggregate) -> Aggregate:
+        """An aggregate of one stage as one over the rows of all, of which the others have nulls."""
+        stage = self.stages[number]
+        _, types = check_aggregate(self.step, result, value, stage.schema)
+        if value.function is AggregateKind.COUNT:
+            return Aggregate(AggregateKind.COUNT_VALUES, (self.mark(number),))
+        names = []
+        for position, (column, data_type) in enumerate(zip(value.columns, types, strict=True)):
+            if isinstance(column, str):
+                require_columns(self.step, [column], stage.schema, f"in {result}")
+                expression = Expression(Column(column))
+            else:
+                expression = as_expression(column)
+            names.append(f"{HIDDEN}{number}.{result}.{position}")
+            self.columns.append((number, names[-1], expression, data_type))
+        if isinstance(value.function, AggregateKind) or value.function.skips_nulls:
+            return Aggregate(value.function, tuple(names))
+        return Aggregate(OfSomeRows(value.function), (*names, self.mark(number)))
+
+    def mark(self, number: int) -> str:
+        """The column that is null in rows of other stages."""
+        return f"{HIDDEN}{number}"
+
+    def input(self, number: int, keys: Sequence[Expression]) -> Stage:
+        """One stage with the columns that all have."""
+        stage = self.stages[number]
+        outputs = [key.alias(name) for name, key in zip(self.keys, keys, strict=True)]
+        outputs.append(Expression(Column(str(stage.event_time))).alias(TIME))
+        for owner, name, expression, data_type in self.columns:
+            own = expression if owner == number else Expression(Literal(pa.scalar(None, data_type)))
+            outputs.append(own.alias(name))
+        return stage.select(*outputs, name=f"{self.step} ({number + 1})")
