@@ -30,9 +30,11 @@ lease has passed: none has a longer one (`leases`). A coordinator sees that anot
 the record, in whatever phase, and ends.
 
 An execution that ends with a RestartableError is followed by another after 1 s, doubling to 60 s while no snapshot is
-decided, for ever or `max_restarts` times; any other error is the job's end. With guarantee NONE nothing is read or
-claimed, and the first execution is the only one. A job whose outcome is failure settles for SETTLE_TIMEOUT_S at most:
-a store that hangs must not keep a cancelled job alive. What is not settled then is settled by the next submission.
+decided, for ever or `max_restarts` times; any other error is the job's end. The first member that is lost since a
+snapshot was decided is replaced at once: the delay gives time to what is out of reach, and its successor needs none.
+With guarantee NONE nothing is read or claimed, and the first execution is the only one. A job whose outcome is failure
+settles for SETTLE_TIMEOUT_S at most: a store that hangs must not keep a cancelled job alive. What is not settled then
+is settled by the next submission.
 
 Who asks to suspend or restart ends the present execution with a terminal snapshot; if that fails, or the execution
 does not run yet, the last good snapshot has to do (SEMANTICS 6). With guarantee NONE executions are just stopped, and
@@ -97,6 +99,7 @@ from jetfast.errors import (
     JobCancelledError,
     JobDefinitionError,
     JobFailedError,
+    MemberLostError,
     OperationRefused,
     ProtocolError,
     RecordConflict,
@@ -168,6 +171,8 @@ class JobState:
         self.restarts = 0
         self.delay_s = RESTART_DELAY_MIN_S
         """Before the next restart."""
+        self._lost_member = False
+        """Has one been replaced at once since the last snapshot was decided?"""
         self.asked: Operation | None = None
         """What follows the present execution, once all is settled."""
         self.suspension_cause: Exception | None = None
@@ -320,7 +325,7 @@ class JobState:
         if event.claimed is not None:
             self._last = event.claimed.record
         if event.claimed is not None and event.claimed.record.snapshot != self._restored:
-            self.delay_s = RESTART_DELAY_MIN_S  # it came further than the last one
+            self._came_further()
         if event.error is not None:
             return self._after_error(event.error)
         if event.claimed is None:
@@ -385,8 +390,16 @@ class JobState:
         left = restarts_max is None or self.restarts - self._restarts_before < restarts_max
         return left and self.terms.keeps_record and not self._cancelled
 
+    def _came_further(self) -> None:
+        """What fails next is not what has failed before."""
+        self.delay_s = RESTART_DELAY_MIN_S
+        self._lost_member = False
+
     def _delay(self, error: Exception) -> list[JobCommand]:
         self.phase = JobPhase.DELAYED
+        if isinstance(error, MemberLostError) and not self._lost_member:
+            self._lost_member = True
+            return [AwaitDelay(0.0, error)]
         seconds = self.delay_s
         self.delay_s = min(2 * seconds, RESTART_DELAY_MAX_S)
         return [AwaitDelay(seconds, error)]
@@ -497,7 +510,7 @@ class JobState:
     def _resume(self, event: ResumeAsked) -> list[JobCommand]:
         self.suspension_cause = None
         self._left_unsettled = False
-        self.delay_s = RESTART_DELAY_MIN_S
+        self._came_further()
         self._restarts_before = self.restarts
         return [AnswerRequest(event.request), *self._start()]
 

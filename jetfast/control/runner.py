@@ -647,7 +647,8 @@ class Runner:
         self.timers[IntervalOver] = self._clock() + self.plan.snapshot_interval_s
 
     def _await_delay(self, command: AwaitDelay) -> None:
-        logger.warning("job %s: begins again in %.0f s: %s", self.plan.job, command.seconds, command.error)
+        when = f"in {command.seconds:.0f} s" if command.seconds else "at once"
+        logger.warning("job %s: begins again %s: %s", self.plan.job, when, command.error)
         self._delay_cause = command.error
         self.timers[DelayOver] = self._clock() + command.seconds
 

@@ -49,9 +49,11 @@ from jetfast.errors import (
     ResourcesError,
     RestartableError,
     SnapshotDamaged,
+    StoreUnavailable,
 )
 
 LOST = MemberLostError("member 1 is gone")
+CUT_OFF = StoreUnavailable("the store does not answer")
 POISON = JobFailedError("x / 0")
 SNAPSHOT = SnapshotArea(50, 3)
 BEFORE = ExecutionRecord("job", "first", 50, SNAPSHOT, parallelism_max=8, members_max=4)
@@ -219,7 +221,7 @@ def executing_settle(state: JobState, record: ExecutionRecord) -> VersionedRecor
 def test_a_completed_job_tries_for_ever_to_commit_when_that_may_succeed_later() -> None:
     state = job(max_restarts=0)
     claimed = executing_settle(state, ExecutionRecord("job", "first", 50, SNAPSHOT, completed=True))
-    assert run(state, ExecutionEnded(LOST, claimed)) == [AwaitDelay(1.0, LOST)]
+    assert run(state, ExecutionEnded(CUT_OFF, claimed)) == [AwaitDelay(1.0, CUT_OFF)]
     assert again(state, claimed).record.completed
 
 
@@ -234,7 +236,7 @@ def test_a_job_is_completed_when_its_last_snapshot_is_decided_and_its_execution_
     assert run(state, StoreWritten(12)) == [EndJob(None)]
 
 
-@pytest.mark.parametrize("event", [StoreFailed(LOST), CancelRequested(), SettleTimeOver()], ids=repr)
+@pytest.mark.parametrize("event", [StoreFailed(CUT_OFF), CancelRequested(), SettleTimeOver()], ids=repr)
 def test_a_completed_job_does_not_hang_on_a_store_that_cannot_take_down_that_nothing_is_left(event: JobEvent) -> None:
     state = job()
     run(state, ExecutionEnded(None, with_snapshot(executing(state), completed=True)))
@@ -251,15 +253,25 @@ def test_a_restartable_error_begins_again_after_1_s_doubling_to_60_s_until_a_sna
     state = job()
     claimed = executing(state)
     for seconds in (1, 2, 4, 8, 16, 32, 60, 60):
-        assert run(state, ExecutionEnded(LOST, claimed)) == [AwaitDelay(seconds, LOST)]
+        assert run(state, ExecutionEnded(CUT_OFF, claimed)) == [AwaitDelay(seconds, CUT_OFF)]
         claimed = again(state, claimed)
     assert state.restarts == 8
-    assert run(state, ExecutionEnded(LOST, with_snapshot(claimed))) == [AwaitDelay(1, LOST)]
+    assert run(state, ExecutionEnded(CUT_OFF, with_snapshot(claimed))) == [AwaitDelay(1, CUT_OFF)]
+
+
+def test_the_first_member_that_is_lost_since_a_snapshot_was_decided_is_replaced_at_once_the_next_ones_are_not() -> None:
+    state = job()
+    claimed = executing(state)
+    for seconds in (0, 1, 2):
+        assert run(state, ExecutionEnded(LOST, claimed)) == [AwaitDelay(seconds, LOST)]
+        claimed = again(state, claimed)
+    assert run(state, ExecutionEnded(LOST, with_snapshot(claimed))) == [AwaitDelay(0, LOST)]
+    assert state.restarts == 4
 
 
 def test_a_store_out_of_reach_is_a_restartable_error_of_an_attempt() -> None:
     state = job()
-    assert run(state, StartJob(), StoreFailed(LOST))[1:] == [AwaitDelay(1, LOST)]
+    assert run(state, StartJob(), StoreFailed(CUT_OFF))[1:] == [AwaitDelay(1, CUT_OFF)]
     unknown = OutcomeUnknown("?")
     assert run(state, DelayOver(), found(None), StoreFailed(unknown))[2:] == [AwaitDelay(2, unknown)]
     own = ExecutionRecord("job", "id", 100)  # it was written after all
@@ -338,7 +350,7 @@ def test_settling_goes_on_until_its_time_is_over_and_then_the_outcome_says_so() 
     claimed = executing(state)
     error = JobFailedError("x / 0")
     run(state, ExecutionEnded(error, claimed))
-    assert run(state, StoreFailed(LOST)) == [AwaitDelay(1, LOST)]
+    assert run(state, StoreFailed(CUT_OFF)) == [AwaitDelay(1, CUT_OFF)]
     assert run(state, SettleTimeOver()) == [EndJob(error)]
     assert "submitting the job again does both" in error.__notes__[0]
 

@@ -342,9 +342,16 @@ def test_a_lost_member_is_summoned_again_when_the_delay_is_over_and_not_before()
     runner.begin()
     while runner.handle_next():
         pass
-    runner.lost(0, MemberLostError("died"))
-    while runner.handle_next():
-        pass
+    for execution_id in (1, 2):
+        assert links[-1].sent[0].execution_id == execution_id
+        runner.lost(0, MemberLostError("died"))
+        while runner.handle_next():
+            pass
+        if execution_id == 1:
+            assert runner.deadline == 0.0, "the first one is replaced at once"
+            assert runner.handle_timers()
+            while runner.handle_next():
+                pass
     assert (runner.status, runner.deadline) == (JobStatus.NOT_RUNNING, 1.0)
     now[0] = 0.999
     assert not runner.handle_timers()
@@ -352,9 +359,9 @@ def test_a_lost_member_is_summoned_again_when_the_delay_is_over_and_not_before()
     assert runner.handle_timers()
     while runner.handle_next():
         pass
-    assert [link.kinds for link in links] == [["Prepare"], ["Prepare"]]
-    assert links[1].sent[0].execution_id == 2
-    assert (links[0].closed, links[1].closed) == (1, 0), "the dead one is let go"
+    assert [link.kinds for link in links] == [["Prepare"], ["Prepare"], ["Prepare"]]
+    assert links[2].sent[0].execution_id == 3
+    assert [link.closed for link in links] == [1, 1, 0], "the dead ones are let go"
 
 
 def coordinating(now: list[float], store: MemorySnapshotStore, **arguments: Any) -> tuple[Runner, list[SilentLink]]:
