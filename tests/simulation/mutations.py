@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from jetfast.control import snapshot_round
+from jetfast.control import job_state, snapshot_round
+from jetfast.control.job_state import JobPhase
+from jetfast.control.leases import GrantedLeases, HeldLease
 from jetfast.control.snapshot_round import MemberSaved, RoundPhase, SnapshotRounds
-from jetfast.control.store_commands import StoreFailed
+from jetfast.control.store_commands import StoreFailed, StoreWritten
 from jetfast.core.batch import Batch
 from jetfast.core.items import Barrier
 from jetfast.core.processor import StateBatch
@@ -35,10 +37,14 @@ def _replace(owner: type, method: str, make: Callable[[Any], Any]) -> Mutation:
     return lambda: patch.object(owner, method, make(getattr(owner, method)))
 
 
+def _of_table(table: dict[Any, Any], row: tuple[Any, type], make: Callable[[Any], Any]) -> Mutation:
+    """The mutation that puts `make(original)` in the place of a row of a table of transitions."""
+    return lambda: patch.dict(table, {row: make(table[row])})
+
+
 def _transition(phase: RoundPhase, event: type, make: Callable[[Any], Any]) -> Mutation:
-    """The mutation that puts `make(original)` in the place of a row of the table of snapshot rounds."""
-    table = snapshot_round._TRANSITIONS
-    return lambda: patch.dict(table, {(phase, event): make(table[phase, event])})
+    """That of the table of snapshot rounds."""
+    return _of_table(snapshot_round._TRANSITIONS, (phase, event), make)
 
 
 # What is saved
@@ -288,6 +294,38 @@ def _skip_flush(original: Any) -> Any:
     return save_snapshot
 
 
+# Leases
+
+
+def _begin_at_once(original: Any) -> Any:
+    def claimed(self: Any, event: Any) -> Any:
+        self._predecessors = ()
+        return original(self, event)
+
+    return claimed
+
+
+def _renew_from_the_last_question(original: Any) -> Any:
+    def granted(self: Any, number: int, seconds: float) -> None:
+        if self._asked:
+            original(self, max(self._asked), seconds)
+
+    return granted
+
+
+def _grant_always(original: Any) -> Any:
+    def grant(self: Any, member: int, now_s: float) -> float:
+        self.confirm(now_s)
+        seconds: float = original(self, member, now_s)
+        return seconds
+
+    return grant
+
+
+def _give_up_early(original: Any) -> Any:
+    return lambda self, now_s: original(self, now_s + self.lease_s / 2)
+
+
 STORE_FAILURES = {
     "take an unknown decision for a failure": 0.1,
     "write the record unconditionally": 0.0,
@@ -330,5 +368,11 @@ MUTATIONS: dict[str, Mutation] = {
     "restore half of the state": _replace(RestoredState, "read", _restore_the_first_half),
     "do not restore positions": _replace(SourceReader, "restore_snapshot", _do_not_restore_positions),
     "forget commits that the snapshot names": _replace(TransactionalSinkProcessor, "_commit_waiting", _forget_at_once),
+    "begin before the leases of others have run out": _of_table(
+        job_state._TRANSITIONS, (JobPhase.CLAIMING, StoreWritten), _begin_at_once
+    ),
+    "renew a lease by a question that was not answered": _replace(HeldLease, "granted", _renew_from_the_last_question),
+    "grant leases without knowing whose the job is": _replace(GrantedLeases, "grant", _grant_always),
+    "give up a member before its lease has run out": _replace(GrantedLeases, "run_out", _give_up_early),
     "save at least once without a flush": _replace(SinkWriterProcessor, "save_snapshot", _skip_flush),
 }

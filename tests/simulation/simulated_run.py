@@ -6,6 +6,8 @@ way may be delayed and overtaken; and faults strike where the seed says:
 
     kill member         it ends in the middle of anything, without a word
     lose member         it lives on, but nobody hears of it: a zombie, which must not be able to do harm
+    freeze member       it does nothing for so long that its lease runs out, and wakes up, if it was not killed
+    freeze coordinator  as a member; another one goes on
     cut network         a member cannot reach its peers, though it hears the coordinator
     kill coordinator    with its members, or they live on as zombies; another one goes on, perhaps with other members
     two coordinators    another one starts while the first, which knows nothing of it, and its members go on
@@ -13,12 +15,16 @@ way may be delayed and overtaken; and faults strike where the seed says:
     crash points        as "kill", at a named place of a snapshot round
 
 and besides the store and the systems that are written to refuse, or do something and say that they did not.
+
+In half of the seeds members live by leases: then no execution may begin while a member of another one believes in its
+lease, though it may still do something before it looks. In the other half nobody waits for anybody.
 """
 
 import hashlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -28,6 +34,7 @@ from jetfast.errors import JetfastError, JobDefinitionError, RecordConflict, Res
 from jetfast.testing import VirtualClock
 from tests.simulation.faulty_store import FaultyStore
 from tests.simulation.scenario import make_scenario
+from tests.simulation.simulated_leases import SimulatedLease
 from tests.simulation.stepped_job import SteppedJob, SteppedMember
 
 STEPS_MAX = 60_000
@@ -35,11 +42,16 @@ STEPS_MAX = 60_000
 FAULTY_STEPS = 6_000
 """Faults strike before; then the job must come to its end."""
 STEP_US_MAX = 500
+LEASE = "300ms"
+FROZEN_STEPS = 2_500
+"""So long that a lease runs out, most of the time."""
 IDLE_US_MAX = 60_000
 COMPLETED = "is completed, says its snapshot store"
 KINDS = (
     "kill member",
     "lose member",
+    "freeze member",
+    "freeze coordinator",
     "cut network",
     "kill coordinator",
     "leave members",
@@ -96,6 +108,9 @@ class SimulatedRun:
         rate = rate if store_failures is None else store_failures
         self.store = FaultyStore(Random(f"store of {seed}"), rate, self.note)
         self.interval = choice.choice(["10ms", "50ms", "200ms"])
+        self.lease = choice.choice([None, LEASE])
+        self.look_rate = choice.choice([1.0, 0.02])
+        """How soon a store answers who looks whose the job is."""
         self.choice = choice
         self.faults = [self._make_fault(choice) for _ in range(choice.choice([0, 1, 1, 2, 2, 3, 4]))]
         self.last_execution_id = 0
@@ -197,7 +212,9 @@ class SimulatedRun:
                     workers=choice.choice([1, 1, 2]),
                     clock=self.clock,
                     new_execution_id=self._new_execution_id,
+                    lease=self.lease,
                 )
+                self.job.before_execution = partial(self._check_leases, self.job)
                 break
             except RestartableError:
                 continue
@@ -218,12 +235,16 @@ class SimulatedRun:
         self.awake = []
         for job in (self.job, *self.old_jobs):
             self.actors += [(job, job.runner.handle_timers), (job, job.runner.handle_next), (job, job.works.step)]
+            if job.leased:
+                self.actors += [(job, partial(self._look, job)), (job, partial(self._watch_leases, job))]
         self.members = list(self.job.members.values())
         members = [*self.members, *self.zombies]
         for job in self.old_jobs:
             members += job.members.values()
         for member in members:
             self.actors += [(member, member.agent.handle_next), (member, member.works.step)]
+            if member.lease is not None:
+                self.actors += [(member, partial(self._live, member, member.lease)), (member.job, member.lease.answer)]
             self.actors += [(member, _step_tasklet(member, self.random.random))] * 3
 
     def _look_for_changes(self) -> None:
@@ -242,6 +263,36 @@ class SimulatedRun:
         if deadlines and all(job.runner.status is JobStatus.NOT_RUNNING for job in jobs):
             wait_us = max(0, round(min(deadlines) * 1e6) - self.clock() + 1)
         self.clock.advance_us(wait_us)
+
+    # Leases
+
+    def _live(self, member: SteppedMember, lease: SimulatedLease) -> bool:
+        """What a member does about its lease; it ends when that has run out."""
+        if lease.hear() or lease.ask():
+            return True
+        if not lease.has_run_out:
+            return False
+        self._die(member)
+        return True
+
+    def _look(self, job: SteppedJob) -> bool:
+        return self.random.random() < self.look_rate and job.looks.step()
+
+    def _watch_leases(self, job: SteppedJob) -> bool:
+        found = job.given_up()
+        self.zombies += (member for member in found if member.cut_off)
+        if found:
+            self._rebuild()
+        return bool(found)
+
+    def _check_leases(self, job: SteppedJob) -> None:
+        """An execution of `job` begins."""
+        for other in [*self.zombies, *(member for old in self._others(job) for member in old.members.values())]:
+            if other.lease is not None and not other.lease.has_run_out:
+                self._problem(f"an execution begins while member {other.index} of another one has a lease")
+
+    def _others(self, job: SteppedJob) -> list[SteppedJob]:
+        return [other for other in (self.job, *self.old_jobs) if other is not job]
 
     # Faults
 
@@ -264,14 +315,18 @@ class SimulatedRun:
     def _do(self, kind: str) -> None:
         job = self.job
         members = sorted(job.members)
-        if kind in ("kill member", "lose member", "cut network", "stall"):
+        if kind in ("kill member", "lose member", "freeze member", "cut network", "stall"):
             if not members:
                 return
             index = self.random.choice(members)
             if kind == "kill member":
                 job.kill(index)
             elif kind == "lose member":
-                self.zombies.append(job.lose(index))
+                self._lose(index)
+            elif kind == "freeze member":
+                self.stalled[job.members[index]] = self.step + FROZEN_STEPS
+                if self.random.random() < 0.5:
+                    self._lose(index)  # nobody can kill it
             elif kind == "cut network":
                 job.cut(index)
             else:
@@ -281,17 +336,29 @@ class SimulatedRun:
         elif kind == "hang store":
             self.stalled[job] = self.step + self.random.randrange(1000)
             self.note(kind)
-        elif kind == "two coordinators":
+        elif kind in ("two coordinators", "freeze coordinator"):
             self.note(kind)
+            if kind == "freeze coordinator":
+                self.stalled[job] = self.step + FROZEN_STEPS
             self.old_jobs.append(job)
             self._submit()
         else:
             self.note(kind)
             self._kill_coordinator(leave_members=kind == "leave members")
 
+    def _lose(self, index: int) -> None:
+        """Nobody hears of a member any more: the coordinator waits for the end of its lease, if it has one."""
+        member = self.job.members[index]
+        if member.lease is None:
+            self.zombies.append(self.job.lose(index))
+        else:
+            member.cut_off = member.lease.lost = True
+
     def _kill_coordinator(self, leave_members: bool) -> None:
         for member in list(self.job.members.values()):
             member.cut_off = True
+            if member.lease is not None:
+                member.lease.lost = True
             if leave_members:
                 self.zombies.append(member)
             else:
@@ -332,6 +399,7 @@ class SimulatedRun:
         """Nothing goes wrong any more, and who lives on for nothing ends."""
         self.scenario.calm()
         self.store.rate = self.store.validation_rate = 0.0
+        self.look_rate = 1.0
         self.faults.clear()
         self.stalled.clear()
         for zombie in self.zombies:

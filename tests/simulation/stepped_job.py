@@ -6,6 +6,7 @@ that was killed is followed by another.
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -31,10 +32,12 @@ from jetfast.engine.execution import Execution
 from jetfast.engine.execution_listener import ExecutionListener
 from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.engine.stepping import SteppedExecution
+from jetfast.engine.submission_record import CoordinatorRecord
 from jetfast.engine.transport import MemoryNetwork, Transport
 from jetfast.errors import MemberLostError
 from jetfast.testing import VirtualClock
-from jetfast.types import PARTITION_COUNT, Duration
+from jetfast.types import PARTITION_COUNT, Duration, positive_duration_us
+from tests.simulation.simulated_leases import SimulatedLease
 
 STEP_US_MAX = 2_000
 """Time passes while things are done: less than this in each step."""
@@ -69,6 +72,8 @@ class SteppedMember:
         self.stepped: SteppedExecution | None = None
         self.cut_off = False
         """Nothing passes between it and the coordinator any more, though it lives on."""
+        self.lease = job.make_lease(index)
+        """None: it lives without one."""
         self.agent = MemberAgent(
             job.transport,
             self._tell,
@@ -184,7 +189,9 @@ class SteppedJob:
         initial_snapshot: str | None = None,
         clock: VirtualClock | None = None,
         new_execution_id: Callable[[int], int] = new_execution_id,
+        lease: Duration | None = None,
     ) -> None:
+        """`lease`: by which members live; None: they need none. To ask for it, to end with it are steps of theirs."""
         self.random = Random(seed)
         self.clock = clock or VirtualClock()
         self.submission: Submission = accept_submission(
@@ -202,22 +209,52 @@ class SteppedJob:
             ),
         )
         self.works = Works()
+        self.looks = Works()
+        settings = self.submission.settings()
+        if lease is not None:
+            lease_us = positive_duration_us(lease, "lease")
+            settings = replace(settings, coordinator=CoordinatorRecord(lease_us=lease_us), lease_s=lease_us / 1e6)
+        self.leased = lease is not None
         self.runner = Runner(
-            self.submission.settings(),
-            clock=lambda: self.clock() / 1e6,
+            settings,
+            clock=self._now_s,
+            lease_clock=self._now_s,
             run_store=self.works,
+            run_look=self.looks,
             new_execution_id=new_execution_id,
         )
         self.runner.summon = self._summon
         self.runner.release = self._release
         self.members: dict[int, SteppedMember] = {}
+        self.before_execution: Callable[[], None] = lambda: None
+        """Called when the first member prepares an execution."""
         self._network_id = NO_EXECUTION
         self._network = MemoryNetwork(0)
         self.job = Job(self.runner, self.submission.dag, progress=False)
         self.runner.begin()
 
+    def _now_s(self) -> float:
+        return self.clock() / 1e6
+
+    def make_lease(self, index: int) -> SimulatedLease | None:
+        return SimulatedLease(index, self.runner.leases, self._now_s) if self.leased else None
+
+    def given_up(self) -> list[SteppedMember]:
+        """Give up the members whose leases have run out: those that can be reached are killed, the others live on."""
+        found = []
+        for index in self.runner.leases.run_out(self._now_s()) if self.leased else ():
+            member = self.members.get(index)
+            if member is not None:
+                found.append(member)
+                if member.cut_off:
+                    self.lose(index)
+                else:
+                    self.kill(index)
+        return found
+
     def transport(self, prepare: Prepare) -> Transport:
         if prepare.execution_id != self._network_id:
+            self.before_execution()
             self._network_id = prepare.execution_id
             self._network = MemoryNetwork(prepare.member_count, prepare.memory_limit_bytes)
         return self._network.transport(prepare.member)
@@ -241,11 +278,13 @@ class SteppedJob:
 
     def kill(self, index: int) -> None:
         """Let a member die."""
+        self.runner.leases.end(index)
         self.members.pop(index).kill()
         self.runner.lost(index, MemberLostError(f"member {index} was killed"))
 
     def lose(self, index: int) -> SteppedMember:
         """Let the coordinator believe that a member is dead; it lives on, and nobody hears of it."""
+        self.runner.leases.end(index)
         member = self.members.pop(index)
         member.cut_off = True
         self.runner.lost(index, MemberLostError(f"member {index} does not answer"))
