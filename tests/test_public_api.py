@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -33,6 +34,17 @@ SIGNATURES = {
     "name: 'str | None' = None) -> 'Stage'",
     "Stage.map_rows": "(self, function: 'Callable[[dict[str, Any]], dict[str, Any] | None]', *, schema: 'pa.Schema', "
     "name: 'str | None' = None) -> 'Stage'",
+    "Stage.flat_map": "(self, function: 'Callable[[dict[str, Any]], Iterable[dict[str, Any]]]', *, "
+    "schema: 'pa.Schema', name: 'str | None' = None) -> 'Stage'",
+    "Stage.explode": "(self, column: 'str', *, name: 'str | None' = None) -> 'Stage'",
+    "Stage.map_using_service": "(self, create: 'Callable[[], Any]', "
+    "function: 'Callable[[Any, pa.RecordBatch], Any]', *, schema: 'pa.Schema', concurrency: 'int' = 16, "
+    "batch_rows: 'int' = 1024, ordered: 'bool' = True, "
+    "in_flight: 'str' = 'wait', timeout: 'Duration' = '60s', name: 'str | None' = None) -> 'Stage'",
+    "Stage.rebalance": "(self, *keys: 'str', name: 'str | None' = None) -> 'Stage'",
+    "Stage.sort": "(self, *by: 'str', descending: 'bool | Sequence[bool]' = False, "
+    "name: 'str | None' = None) -> 'Stage'",
+    "Stage.peek": "(self, limit: 'int' = 10, *, name: 'str | None' = None) -> 'Stage'",
     "Stage.group_by": "(self, *keys: 'object') -> 'GroupedStage'",
     "Stage.window": "(self, window: 'AnyWindow') -> 'WindowedStage'",
     "Stage.drop_duplicates": "(self, *columns: 'object', horizon: 'Duration | None' = None, "
@@ -59,6 +71,8 @@ SIGNATURES = {
     "GroupedStage.map_stateful": "(self, function: 'StatefulFunction', *, state: 'pa.DataType', schema: 'pa.Schema', "
     "ttl: 'Duration | None' = None, on_evict: 'EvictFunction | None' = None, "
     "name: 'str | None' = None) -> 'LateRowsStage'",
+    "CogroupedStage.window": "(self, window: 'AnyWindow') -> 'CogroupedWindow'",
+    "CogroupedWindow.agg": "(self, *aggregates: 'Mapping[str, Aggregate]', name: 'str | None' = None) -> 'Stage'",
     "WindowedStage.agg": "(self, *, name: 'str | None' = None, **aggregates: 'Aggregate') -> 'AggregateStage'",
     "Expression.alias": "(self, name: 'str') -> 'Expression'",
     "Expression.between": "(self, lower: 'object', upper: 'object') -> 'Expression'",
@@ -124,14 +138,25 @@ SIGNATURES = {
     "testing.VirtualClock": "(start: str = '2024-01-01T00:00:00') -> None",
 }
 
-STAGE_CLASSES = ("SourceStage", "AggregateStage", "GroupedStage", "WindowedStage", "SideStage")
+STAGE_CLASSES = {
+    "stage": ("SourceStage", "SideStage", "LateRowsStage", "JoinStage"),
+    "grouped": ("AggregateStage", "GroupedStage", "WindowedStage"),
+    "cogroup": ("CogroupedStage", "CogroupedWindow"),
+}
+"""By module of jetfast.api: what steps return."""
+
+
+def stage_classes() -> dict[str, type]:
+    return {
+        name: getattr(import_module(f"jetfast.api.{module}"), name)
+        for module, names in STAGE_CLASSES.items()
+        for name in names
+    }
 
 
 def resolve(path: str) -> object:
-    from jetfast.api import stage
-
     first, *rest = path.split(".")
-    value: object = getattr(stage, first) if first in STAGE_CLASSES else getattr(jf, first)
+    value: object = stage_classes().get(first) or getattr(jf, first)
     for name in rest:
         value = getattr(value, name)
     return value
@@ -164,8 +189,6 @@ def public_members(value: type) -> list[tuple[str, object]]:
 
 
 def test_every_public_name_is_documented() -> None:
-    from jetfast.api import stage
-
     undocumented = []
     for name in jf.__all__:
         value = getattr(jf, name)
@@ -175,8 +198,7 @@ def test_every_public_name_is_documented() -> None:
             undocumented.append(name)
         if inspect.isclass(value) and name != "Guarantee":
             undocumented += [f"{name}.{m}" for m, member in public_members(value) if not inspect.getdoc(member)]
-    for name in STAGE_CLASSES:
-        value = getattr(stage, name)
+    for name, value in stage_classes().items():
         undocumented += [f"{name}.{m}" for m, member in public_members(value) if not inspect.getdoc(member)]
     assert undocumented == []
 

@@ -8,16 +8,17 @@ from typing import Any
 import pyarrow as pa
 
 from jetfast.api.expressions import HIDDEN, Expression, plain_type
+from jetfast.api.grouped import check_aggregate
 from jetfast.api.naming import require_columns, require_distinct, shorten
 from jetfast.api.operations import lower_for_step, pure_column
 from jetfast.api.stage import (
     LateRowsStage,
     Stage,
-    check_aggregate,
     check_keys,
     checked_group_keys,
     late_schema_of,
     refuse_early_rows,
+    time_after_function,
 )
 from jetfast.api.steps import LATE_PORT, FirstOfKey, KeyedStateStep, Output, Running, Stateful, Step, WindowedAggregate
 from jetfast.core.aggregate import Aggregate, AggregateColumn
@@ -112,10 +113,7 @@ def map_stateful(
     schema = pa.schema([pa.field(field.name, field.type) for field in schema])
     keys, _ = state_keys(step_name, stage, named, hide=False)
     ttl_us = time_to_live_us(step_name, stage, ttl, "ttl")
-    time, reason = stage.event_time, stage._no_time_reason
-    if time is not None and (time not in schema.names or schema.field(time).type != stage.schema.field(time).type):
-        reason = f"step {step_name!r} does not return its event-time column {time!r} as {stage.schema.field(time).type}"
-        time = None
+    time, reason = time_after_function(stage, step_name, schema)
     return add(stage, step_name, Stateful(function, on_evict, state), keys, ttl_us, schema, time, reason)
 
 

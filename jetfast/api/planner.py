@@ -35,9 +35,13 @@ from jetfast.api.steps import (
     KeyedStateStep,
     MapBatchesStep,
     Output,
+    PeekStep,
     ProcessingTimeStep,
+    RebalanceStep,
     Running,
+    ServiceStep,
     SinkStep,
+    SortStep,
     SourceStep,
     Stateful,
     Step,
@@ -54,7 +58,7 @@ from jetfast.core.items import MAIN_PORT
 from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, Join
 from jetfast.core.keyed_input import KeyedInput
 from jetfast.core.processor import Processor, ProcessorSupplier
-from jetfast.core.routing import ALL_TO_ONE, ISOLATED, Routing, partitioned
+from jetfast.core.routing import ALL_TO_ONE, ISOLATED, UNICAST, Routing, partitioned
 from jetfast.core.source import sink_delivery, source_delivery
 from jetfast.core.throttling import EmitByFrame, NoThrottling, WatermarkThrottleFactory, coarsest_frame
 from jetfast.core.top_results import TopResults
@@ -100,6 +104,8 @@ class Planner:
                 self.readers.setdefault(output, []).append(step)
         self.needed = needed_columns(self.steps, self.readers)
         self.feeds: dict[Output, list[Feed]] = {}
+        self.in_order: set[str] = set()
+        """Vertices of one processor whose rows are sorted: so are those of the steps behind them."""
         self.times: dict[str, str | None] = {}
         """By vertex: the column of its main output that holds the event time."""
 
@@ -112,6 +118,10 @@ class Planner:
                     self.feeds[Output(step)] = [self.add_chain(self.chain_up_to(step))]
             elif isinstance(step, MapBatchesStep):
                 self.plan_map_batches(step)
+            elif isinstance(step, ServiceStep):
+                self.plan_service(step)
+            elif isinstance(step, RebalanceStep | SortStep | PeekStep):
+                self.plan_passing(step)
             elif isinstance(step, ProcessingTimeStep):
                 self.plan_processing_time(step)
             elif isinstance(step, UnionStep):
@@ -234,6 +244,34 @@ class Planner:
                 name = f"{step.name} (input {number})"
                 feeds[number] = self.add_transform(name, [feed], [(step.name, AsNullable(schema))])
         self.feeds[Output(step)] = feeds
+
+    def plan_service(self, step: ServiceStep) -> None:
+        from jetfast.processors.map_using_service import MapUsingService
+
+        schema = step.schemas[MAIN_PORT]
+        self.times[step.name] = step.time
+        supplier = partial(MapUsingService, step.create, step.function, schema, **step.settings)
+        self.add_vertex(step.name, supplier, self.feeds[step.inputs[0]])
+        self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, schema)]
+
+    def plan_passing(self, step: RebalanceStep | SortStep | PeekStep) -> None:
+        """A step that gives the rows that come to it."""
+        from jetfast.processors.peek import Peek
+        from jetfast.processors.sort_rows import SortRows
+        from jetfast.processors.transform import Transform
+
+        feeds = self.feeds[step.inputs[0]]
+        schema = feeds[0].schema
+        self.times[step.name] = step.time
+        if isinstance(step, RebalanceStep):
+            routing = partitioned(*step.keys) if step.keys else UNICAST
+            self.add_vertex(step.name, partial(Transform, ()), feeds, routing, crossing=True)
+        elif isinstance(step, PeekStep):
+            self.add_vertex(step.name, partial(Peek, step.limit), feeds)
+        else:
+            self.add_vertex(step.name, partial(SortRows, schema, step.by), feeds, ALL_TO_ONE, crossing=True, one=True)
+            self.in_order.add(step.name)
+        self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, schema)]
 
     def plan_map_batches(self, step: MapBatchesStep) -> None:
         from jetfast.processors.map_batches import MapBatches
@@ -471,6 +509,9 @@ class Planner:
         check_target: Callable[[], None] | None = None,
     ) -> None:
         """Add a vertex with its inbound edges; `crossing`: rows may leave their member; `one`: a single processor."""
+        if routing is ISOLATED and all(feed.vertex in self.in_order for feed in feeds):
+            routing, crossing, one = ALL_TO_ONE, True, True
+            self.in_order.add(name)
         self.dag.add_vertex(
             Vertex(name, supplier, total_parallelism_one=one, delivery=delivery, check_target=check_target)
         )
@@ -578,6 +619,9 @@ def needed_columns(steps: Sequence[Step], readers: dict[Output, list[Step]]) -> 
                 wanted |= needed.get(Output(step), set()) - {step.column}
             elif isinstance(step, WindowStep) and Output(step, LATE_PORT) not in readers:
                 wanted |= window_columns(step, output.schema)
+            elif isinstance(step, RebalanceStep | SortStep):
+                own = step.keys if isinstance(step, RebalanceStep) else [column for column, _ in step.by]
+                wanted |= needed.get(Output(step), set()).union(own)
             elif isinstance(step, KeyedStateStep):
                 whole = Output(step, LATE_PORT) in readers
                 wanted |= step.columns_read(needed.get(Output(step), set()), whole=whole)

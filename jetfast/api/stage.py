@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from jetfast.api.expressions import HIDDEN, Column, Expression, as_expression, plain_type
+from jetfast.api.expressions import Column, Expression, as_expression, plain_type
 from jetfast.api.naming import require_columns, require_distinct, shorten
 from jetfast.api.operations import (
     Drop,
@@ -26,6 +24,7 @@ from jetfast.api.operations import (
     pure_column,
 )
 from jetfast.api.projected_source import ProjectedSource
+from jetfast.api.row_functions import BatchFunction, FlatFunction, ListElements, RowFunction, infer_schema
 from jetfast.api.steps import (
     LATE_PORT,
     MISSED_UNTIL,
@@ -34,41 +33,29 @@ from jetfast.api.steps import (
     EventTime,
     MapBatchesStep,
     Output,
+    PeekStep,
     ProcessingTimeStep,
+    RebalanceStep,
     SinkStep,
+    SortStep,
     SourceStep,
     Step,
-    TopStep,
     TransformStep,
     UnionStep,
-    WindowedAggregate,
-    WindowStep,
     source_schemas,
 )
-from jetfast.core.aggregate import Aggregate, AggregateColumn, AnyAggregateColumn, result_type
-from jetfast.core.batch_aggregate import check_inputs
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT
-from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Sink
 from jetfast.core.throttling import WatermarkThrottleFactory
-from jetfast.core.top_results import RANK, TopResults
 from jetfast.core.watermark_policies import FixedLag, WatermarkPolicyFactory
-from jetfast.core.windows import AnyWindow, SessionWindow
+from jetfast.core.windows import AnyWindow
 from jetfast.errors import JobDefinitionError
-from jetfast.types import Duration, non_negative_duration_us, positive_duration_us
+from jetfast.types import Duration, non_negative_duration_us
 
 if TYPE_CHECKING:
-    from jetfast.api.cogroup import CogroupedStage
+    from jetfast.api.grouped import GroupedStage, WindowedStage
     from jetfast.api.pipeline import Pipeline
-
-RESULT_COLUMNS = ("window_start", "window_end", "is_early")
-"""Columns that a window adds to its result; keys and aggregates must have other names."""
-
-StatefulFunction = Callable[[pa.RecordBatch, npt.NDArray[np.int64], pa.Array], tuple[Any, Any]]
-EvictFunction = Callable[[pa.RecordBatch, pa.Array, pa.Array], Any]
-BatchFunction = Callable[[pa.RecordBatch], Any]
-"""Takes a record batch of 1 row or more; gives a record batch, a table, an iterable of those, or None for no rows."""
 
 
 KeyColumns = str | Expression | Sequence[str | Expression] | None
@@ -222,17 +209,14 @@ class Stage:
             )
         require_distinct(step_name, schema.names)
         schema = pa.schema([pa.field(field.name, field.type) for field in schema])
-        time = self.event_time
-        kept = time is not None and time in schema.names and schema.field(time).type == self.schema.field(time).type
+        time, reason = time_after_function(self, step_name, schema)
         step = MapBatchesStep(
             self.pipeline,
             step_name,
             (self._output,),
             {MAIN_PORT: schema},
-            time=time if kept else None,
-            no_time_reason=self._output.step.no_time_reason
-            if time is None
-            else f"step {step_name!r} does not return its event-time column {time!r} as {self.schema.field(time).type}",
+            time=time,
+            no_time_reason=reason,
             time_shift_us=self._output.step.time_shift_us,
             early=early_rows_with(self._early, lambda column: column if column in schema.names else None),
             function=function,
@@ -258,6 +242,140 @@ class Stage:
             raise JobDefinitionError(f"step {name or 'map_rows'!r}: map_rows needs a function, got {function!r}")
         step_name = self.pipeline._name_for(name, f"map_rows({label})", stateful=False)
         return self.map_batches(RowFunction(function, schema), schema=schema, name=step_name)
+
+    def flat_map(
+        self,
+        function: Callable[[dict[str, Any]], Iterable[dict[str, Any]]],
+        *,
+        schema: pa.Schema,
+        name: str | None = None,
+    ) -> Stage:
+        """As `map_rows`, with any number of rows from each: the function gives an iterable of dicts.
+
+        As slow as that. `explode` makes rows of lists that are there; `map_batches` may give any number of rows, too.
+        """
+        label = getattr(function, "__qualname__", type(function).__name__)
+        if not callable(function):
+            raise JobDefinitionError(f"step {name or 'flat_map'!r}: flat_map needs a function, got {function!r}")
+        step_name = self.pipeline._name_for(name, f"flat_map({label})", stateful=False)
+        return self.map_batches(FlatFunction(function, schema), schema=schema, name=step_name)
+
+    def explode(self, column: str, *, name: str | None = None) -> Stage:
+        """One row for each element of a list, the other columns repeated; none for a list that is empty or null."""
+        step_name = self.pipeline._name_for(name, f"explode({column})", stateful=False)
+        require_columns(step_name, [column], self.schema)
+        list_type = self.schema.field(column).type
+        if not (pa.types.is_list(list_type) or pa.types.is_large_list(list_type)):
+            raise JobDefinitionError(f"step {step_name!r}: explode needs a column of lists, {column!r} is {list_type}")
+        position = self.schema.get_field_index(column)
+        schema = self.schema.set(position, pa.field(column, list_type.value_type))
+        return self.map_batches(ListElements(position, schema), schema=schema, name=step_name)
+
+    def map_using_service(
+        self,
+        create: Callable[[], Any],
+        function: Callable[[Any, pa.RecordBatch], Any],
+        *,
+        schema: pa.Schema,
+        concurrency: int = 16,
+        batch_rows: int = 1024,
+        ordered: bool = True,
+        in_flight: str = "wait",
+        timeout: Duration = "60s",
+        name: str | None = None,
+    ) -> Stage:
+        """Ask an outside service about batches of rows, with several calls under way at a time.
+
+        Parameters
+        ----------
+        create : makes the service (a client, a connection, a model), once for each worker; if it has a `close`, that is
+            called at the end
+        function : `function(service, rows)` gets a record batch and returns a record batch, a table or None. A plain
+            function is called from `concurrency` threads; a coroutine function (`async def`) from one event loop
+        schema : of the answers
+        concurrency : calls under way at a time, for each worker; with more rows the step waits
+        batch_rows : rows of a call at most
+        ordered : answers leave in the order of their rows; False: as they come, which is quicker. Watermarks never
+            overtake rows
+        in_flight : "wait": a snapshot waits for the calls under way; "save": it holds their rows, about which the
+            service is asked again after a restart
+        timeout : a call that takes longer fails the job
+
+        A result has event time if the column is among the answers with its type.
+        """
+        from jetfast.api.service import map_using_service
+
+        settings = {
+            "concurrency": concurrency,
+            "batch_rows": batch_rows,
+            "ordered": ordered,
+            "in_flight": in_flight,
+            "timeout": timeout,
+        }
+        return map_using_service(self, create, function, schema, settings, name)
+
+    def rebalance(self, *keys: str, name: str | None = None) -> Stage:
+        """Send batches to all workers of all members in turn, or rows by `keys`: for few or uneven source partitions.
+
+        Without keys the order of rows is lost, and a batch goes where there is room.
+        """
+        step_name = self.pipeline._name_for(name, f"rebalance({', '.join(map(str, keys))})", stateful=False)
+        require_columns(step_name, keys, self.schema, "as key")
+        check_keys(step_name, pa.schema([self.schema.field(key) for key in keys]))
+        return self._passing(RebalanceStep, step_name, keys=tuple(keys))
+
+    def sort(self, *by: str, descending: bool | Sequence[bool] = False, name: str | None = None) -> Stage:
+        """All rows in the order of these columns; for input that ends, since nothing leaves before that.
+
+        Nulls come last, NaN before them; equal rows as they came. One worker holds all rows and sorts; the steps behind
+        it have one worker, too, and keep the order.
+
+        Parameters
+        ----------
+        by : columns
+        descending : for all of them, or for each
+        """
+        step_name = self.pipeline._name_for(name, f"sort({', '.join(map(str, by))})", stateful=True)
+        if not by:
+            raise JobDefinitionError(f"step {step_name!r}: sort needs at least one column")
+        require_columns(step_name, by, self.schema)
+        flags = [descending] * len(by) if isinstance(descending, bool) else list(descending)
+        if len(flags) != len(by):
+            raise JobDefinitionError(f"step {step_name!r}: descending= has {len(flags)} values for {len(by)} columns")
+        endless = endless_source(self._output.step)
+        if endless is not None:
+            raise JobDefinitionError(
+                f"step {step_name!r}: sort waits for the end of its input, and {endless!r} has none"
+            )
+        keys = [(column, "descending" if flag else "ascending") for column, flag in zip(by, flags, strict=True)]
+        try:
+            pc.sort_indices(self.schema.empty_table(), sort_keys=keys)
+        except pa.ArrowException as error:
+            raise JobDefinitionError(f"step {step_name!r}: rows cannot be put in order: {error}") from error
+        return self._passing(SortStep, step_name, by=keys)
+
+    def peek(self, limit: int = 10, *, name: str | None = None) -> Stage:
+        """Pass all rows on, and print the first `limit` that each worker sees, where it runs."""
+        step_name = self.pipeline._name_for(name, "peek", stateful=False)
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise JobDefinitionError(f"step {step_name!r}: peek needs a number of rows of at least 1, got {limit!r}")
+        return self._passing(PeekStep, step_name, limit=limit)
+
+    def _passing(self, kind: type[RebalanceStep | SortStep | PeekStep], name: str, **settings: Any) -> Stage:
+        """Add a step that gives the rows that come to it."""
+        step = kind(
+            self.pipeline,
+            name,
+            (self._output,),
+            {MAIN_PORT: self.schema},
+            time=self.event_time,
+            no_time_reason=self._no_time_reason if self.event_time is None else "",
+            time_shift_us=self._output.step.time_shift_us,
+            early=self._early,
+            **settings,
+        )
+        self.pipeline._add(step)
+        return Stage(Output(step))
 
     def with_processing_time(self, column: str = "processing_time", *, name: str | None = None) -> Stage:
         """Add a column with the time at which a row comes here, timestamp[us] by the wall clock: windows go by it.
@@ -297,10 +415,14 @@ class Stage:
         step_name = f"group_by({', '.join(names)})"
         require_distinct(step_name, names)
         checked_group_keys(step_name, named, self.schema)
+        from jetfast.api.grouped import GroupedStage
+
         return GroupedStage(self, named)
 
     def window(self, window: AnyWindow) -> WindowedStage:
         """Windows (`jf.tumbling`, `jf.sliding`, `jf.session`) over all rows together; follow with `.agg(...)`."""
+        from jetfast.api.grouped import WindowedStage
+
         return WindowedStage(self, (), window)
 
     def drop_duplicates(
@@ -591,6 +713,17 @@ def column_after(operation: Operation, column: str) -> str | None:
     return column
 
 
+def time_after_function(stage: Stage, step: str, schema: pa.Schema) -> tuple[str | None, str]:
+    """The event-time column behind a function of the user that gives `schema`, or why there is none."""
+    time = stage.event_time
+    if time is None:
+        return None, stage._no_time_reason
+    data_type = stage.schema.field(time).type
+    if time in schema.names and schema.field(time).type == data_type:
+        return time, ""
+    return None, f"step {step!r} does not return its event-time column {time!r} as {data_type}"
+
+
 def early_rows_with(early: EarlyRows | None, rename: Callable[[str], str | None]) -> EarlyRows | None:
     """Follow the column that tells early results through a step."""
     if early is None or early.column is None:
@@ -598,17 +731,11 @@ def early_rows_with(early: EarlyRows | None, rename: Callable[[str], str | None]
     return EarlyRows(early.step, rename(early.column))
 
 
-class RowFunction:
-    """A function over rows as one over record batches."""
-
-    def __init__(self, function: Callable[[dict[str, Any]], dict[str, Any] | None], schema: pa.Schema) -> None:
-        self.function = function
-        self.schema = schema
-        self.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        results = map(self.function, batch.to_pylist())
-        return pa.RecordBatch.from_pylist([row for row in results if row is not None], schema=self.schema)
+def endless_source(step: Step) -> str | None:
+    """Name of a source before a step that need not end; None: all end."""
+    if isinstance(step, SourceStep):
+        return None if step.source.bounded else step.name
+    return next(filter(None, (endless_source(output.step) for output in step.inputs)), None)
 
 
 class SourceStage(Stage):
@@ -694,125 +821,6 @@ class SideStage(Stage):
         return f"{self.name} {self._what}"
 
 
-class GroupedStage:
-    """Rows grouped by keys, waiting for a window or a step that keeps state."""
-
-    def __init__(self, stage: Stage, keys: tuple[tuple[str, Expression], ...]) -> None:
-        self._stage = stage
-        self._keys = keys
-
-    def window(self, window: AnyWindow) -> WindowedStage:
-        """Cut event time into windows (`jf.tumbling`, `jf.sliding`, `jf.session`); follow with `.agg(...)`."""
-        return WindowedStage(self._stage, self._keys, window)
-
-    def cogroup(self, *others: GroupedStage) -> CogroupedStage:
-        """Group rows of one or two further stages by equal keys; follow with `.window(...).agg({...}, {...})`."""
-        from jetfast.api.cogroup import CogroupedStage
-
-        return CogroupedStage((self, *others))
-
-    def rolling_agg(
-        self, *, ttl: Duration | None = None, name: str | None = None, **aggregates: Aggregate
-    ) -> LateRowsStage:
-        """Every row with running aggregates of its key: `group_by("card").rolling_agg(spent=jf.sum("amount"))`.
-
-        They are `jf.count`, `jf.sum`, `jf.mean`, `jf.min` and `jf.max`, over the rows of the key as they came, this one
-        included.
-
-        Parameters
-        ----------
-        ttl : a row that comes more than this after the one before it of its key begins anew; rows behind the watermark
-            are late then. Default: for ever, and no event time is needed
-        """
-        from jetfast.api.keyed_state import rolling_agg
-
-        return rolling_agg(self._stage, self._keys, aggregates, ttl, name)
-
-    def map_stateful(
-        self,
-        function: StatefulFunction,
-        *,
-        state: pa.DataType,
-        schema: pa.Schema,
-        ttl: Duration | None = None,
-        on_evict: EvictFunction | None = None,
-        name: str | None = None,
-    ) -> LateRowsStage:
-        """Apply a function to batches of rows and the states of their keys.
-
-        Parameters
-        ----------
-        function : `function(rows, groups, states)` gets a record batch; the number of the state of each row, int64,
-            shape (rows,); and the states, an Arrow array of one for each key (null: a new key). It returns the result
-            (a record batch, a table or None) and the new states, an array or a list (null: forget the key). It is
-            called from one thread per worker
-        state : Arrow type of a state
-        schema : of the result
-        ttl : the state of a key ends when no row of it came for so long in event time; rows behind the watermark are
-            late then. Default: for ever, and no event time is needed
-        on_evict : `on_evict(keys, states, times)` is called with states that have ended, and at the end of the input
-            with all that are left: keys as a record batch, and the times (timestamp[us]) to which they lived, null
-            without ttl. It returns rows of the result, or None; they should bear those times
-
-        If the event-time column is not in the result with its type, the result has no event time.
-        """
-        from jetfast.api.keyed_state import map_stateful
-
-        return map_stateful(self._stage, self._keys, function, state, schema, ttl, on_evict, name)
-
-    def agg(self, **aggregates: Aggregate) -> AggregateStage:
-        """Not without a window: a stream has no end, so a result per key would never be final."""
-        raise JobDefinitionError(
-            "an aggregate over a stream needs a window: write .group_by(...).window(jf.tumbling(...)).agg(...)"
-        )
-
-    def __repr__(self) -> str:
-        return f"<GroupedStage {self._stage.name!r} by {', '.join(name for name, _ in self._keys)}>"
-
-
-class WindowedStage:
-    """Rows grouped by keys and window, waiting for aggregates."""
-
-    def __init__(
-        self,
-        stage: Stage,
-        keys: tuple[tuple[str, Expression], ...],
-        window: AnyWindow,
-        early_period_us: int | None = None,
-    ) -> None:
-        if not isinstance(window, AnyWindow):
-            raise JobDefinitionError(
-                f'window needs jf.tumbling("1h"), jf.sliding("24h", "1h") or jf.session("30m"), got {window!r}'
-            )
-        self._stage = stage
-        self._keys = keys
-        self._window = window
-        self._early_period_us = early_period_us
-
-    def early_results(self, every: Duration) -> WindowedStage:
-        """Also give results of windows that are still open, every so often in wall time; follow with `.agg(...)`.
-
-        The result then has a column `is_early`. Early results are those of all open windows so far; they are given only
-        if rows have come in since the last time. They are for sinks: aggregates need `.where(~col("is_early"))`.
-        """
-        return WindowedStage(self._stage, self._keys, self._window, positive_duration_us(every, "every"))
-
-    def agg(self, *, name: str | None = None, **aggregates: Aggregate) -> AggregateStage:
-        """Aggregate per key and window: `agg(flights=jf.count(), worst=jf.max("delay"))`.
-
-        The result has the keys, window_start and window_end (timestamp[us], end exclusive), and the aggregates, one
-        row per key and window that has rows, when the watermark has passed the window's end. A session starts at its
-        first row and ends `timeout` after its last.
-
-        The event time of a result is the last moment of its window, window_end - 1us (of a session: its window_end); so
-        further windows may follow.
-        """
-        return aggregate(self._stage, self._keys, self._window, aggregates, name, self._early_period_us)
-
-    def __repr__(self) -> str:
-        return f"<WindowedStage {self._stage.name!r}, {self._window}>"
-
-
 class LateRowsStage(Stage):
     """Rows of a step that may miss rows."""
 
@@ -824,132 +832,6 @@ class LateRowsStage(Stage):
         `missed_until` is null. Not consumed, they are only counted in `job.metrics`.
         """
         return SideStage(Output(self._output.step, LATE_PORT), "late rows")
-
-
-class AggregateStage(LateRowsStage):
-    """Results of windows."""
-
-    def top(
-        self,
-        count: int,
-        *,
-        by: str,
-        per: str | Sequence[str] = (),
-        ascending: bool = False,
-        name: str | None = None,
-    ) -> Stage:
-        """Keep the `count` best results of each window, over all keys: `.top(3, by="flights")`.
-
-        The columns are those of the aggregate and `rank` (int64), 1 for the best: SQL's `row_number()` by window. The
-        others are not even made where nothing else reads this stage.
-
-        Parameters
-        ----------
-        count : at least 1
-        by : aggregate by which results are compared: the greatest are best; NaN is greater than any number, null worst.
-            Of equal values the least keys are best, column by column, nulls last
-        per : keys that make a group: the best of each group in each window
-        ascending : the least are best
-        """
-        step = self._output.step
-        assert isinstance(step, WindowStep)
-        keys = tuple(key for key, _ in step.keys)
-        groups = (per,) if isinstance(per, str) else tuple(per)
-        generated = (
-            f"top({count} by {by}{' ascending' if ascending else ''}{''.join(f', per {key}' for key in groups)})"
-        )
-        step_name = self.pipeline._name_for(name, generated, stateful=True)
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise JobDefinitionError(f"step {step_name!r}: top needs a number of results of at least 1, got {count!r}")
-        names = [aggregate.name for aggregate in step.aggregates]
-        if by not in names:
-            raise JobDefinitionError(
-                f"step {step_name!r}: by= must be an aggregate of {step.name!r}, got {by!r}; "
-                f"there are {', '.join(names)}"
-            )
-        for key in groups:
-            if key not in keys:
-                raise JobDefinitionError(
-                    f"step {step_name!r}: per= must be keys of {step.name!r}, got {key!r}; there are {', '.join(keys)}"
-                )
-        if isinstance(step.window, SessionWindow):
-            raise JobDefinitionError(
-                f"step {step_name!r}: sessions of different keys have no window in common; "
-                f"put .window(jf.tumbling(...)) and an aggregate between"
-            )
-        if step.early_period_us is not None:
-            raise JobDefinitionError(f"step {step_name!r}: top does not take early results")
-        if RANK in self.schema.names:
-            raise JobDefinitionError(f"step {step_name!r}: top adds the column {RANK!r}; use another name for yours")
-        top = TopResults(by, count, keys, ascending, groups)
-        try:
-            top.choose(self.schema.empty_table())
-        except pa.ArrowException as error:
-            raise JobDefinitionError(f"step {step_name!r}: results cannot be put in order: {error}") from error
-        made = TopStep(
-            self.pipeline,
-            step_name,
-            (self._output,),
-            {MAIN_PORT: self.schema.append(pa.field(RANK, pa.int64()))},
-            time=step.time,
-            time_shift_us=step.time_shift_us,
-            top=top,
-        )
-        self.pipeline._add(made)
-        return Stage(Output(made))
-
-
-def aggregate(
-    stage: Stage,
-    keys: tuple[tuple[str, Expression], ...],
-    window: AnyWindow,
-    aggregates: Mapping[str, Aggregate],
-    name: str | None,
-    early_period_us: int | None = None,
-) -> AggregateStage:
-    """Check and add a window step."""
-    key_names = [key for key, _ in keys]
-    generated = shorten(f"agg({', '.join(aggregates)}{' by ' + ', '.join(key_names) if keys else ''}, {window})", 120)
-    step_name = stage.pipeline._name_for(name, generated, stateful=True)
-    schema = stage.schema
-    if not aggregates:
-        raise JobDefinitionError(f"step {step_name!r}: agg needs at least one aggregate, such as rows=jf.count()")
-    time = stage.event_time
-    if time is None:
-        raise JobDefinitionError(
-            f"step {step_name!r}: a window needs event time, but {stage._label!r} has none: {stage._no_time_reason}"
-        )
-    refuse_early_rows(step_name, stage)
-    for result in (*key_names, *aggregates):
-        if result in RESULT_COLUMNS:
-            raise JobDefinitionError(
-                f"step {step_name!r}: {result!r} is a column that windows add themselves; use another name"
-            )
-    require_distinct(step_name, [*key_names, *aggregates])
-
-    key_fields, checked_keys = checked_group_keys(step_name, keys, schema)
-    checked = [check_aggregate(step_name, result, value, schema) for result, value in aggregates.items()]
-    result_schema = window_result_schema(key_fields, schema.field(time), window, checked)
-    if early_period_us is not None:
-        result_schema = result_schema.append(pa.field("is_early", pa.bool_()))
-    late_schema = late_schema_of(schema)
-    step = WindowStep(
-        stage.pipeline,
-        step_name,
-        (stage._output,),
-        {MAIN_PORT: result_schema, LATE_PORT: late_schema},
-        time="window_end",
-        time_shift_us=0 if isinstance(window, SessionWindow) else -1,
-        early=EarlyRows(step_name, "is_early") if early_period_us is not None else None,
-        keys=checked_keys,
-        time_column=time,
-        input_shift_us=stage._output.step.time_shift_us,
-        window=window,
-        aggregates=[column for column, _ in checked],
-        early_period_us=early_period_us,
-    )
-    stage.pipeline._add(step)
-    return AggregateStage(Output(step))
 
 
 def late_schema_of(schema: pa.Schema) -> pa.Schema:
@@ -992,66 +874,6 @@ def checked_group_keys(
     return fields, computed
 
 
-def check_aggregate(
-    step: str, name: str, value: Aggregate, schema: pa.Schema
-) -> tuple[WindowedAggregate, list[pa.DataType]]:
-    """Check one aggregate against the schema; return it, and the types of its arguments."""
-    if not isinstance(value, Aggregate):
-        raise JobDefinitionError(
-            f"step {step!r}: {name}= needs an aggregate such as jf.count() or jf.mean(...), got {value!r}"
-        )
-    arguments: list[str | Expression] = []
-    types: list[pa.DataType] = []
-    for column in value.columns:
-        if isinstance(column, str):
-            require_columns(step, [column], schema, f"in {name}")
-            arguments.append(column)
-            types.append(schema.field(column).type)
-        else:
-            expression = as_expression(column)
-            types.append(lower_for_step(expression, schema, step, name, "fail").data_type)
-            arguments.append(pure_column(expression) or expression)
-    checked = WindowedAggregate(name, value.function, tuple(arguments))
-    column = checked.for_processor()
-    try:
-        if isinstance(column, AggregateColumn):
-            result_type(column.kind, types[0] if types else None)
-        else:
-            check_inputs(column.aggregate, column.names, types)
-    except TypeError as error:
-        columns = ", ".join(map(str, value.columns))
-        raise JobDefinitionError(f"step {step!r}, column {name!r}: {error} (from {columns})") from error
-    return checked, types
-
-
-def window_result_schema(
-    keys: Sequence[pa.Field],
-    time: pa.Field,
-    window: AnyWindow,
-    aggregates: Sequence[tuple[WindowedAggregate, Sequence[pa.DataType]]],
-) -> pa.Schema:
-    """Ask the processor which columns it will give: it plainly holds keys that came as dictionaries, say."""
-    from jetfast.processors.session_window import SessionWindowProcessor
-    from jetfast.processors.sliding_window import SlidingWindowProcessor
-
-    time_name = HIDDEN + "time"
-    fields = [*keys, time.with_name(time_name)]
-    columns: list[AnyAggregateColumn] = []
-    for number, (aggregate, types) in enumerate(aggregates):
-        column = aggregate.for_processor()
-        arguments = [f"{HIDDEN}{number}.{position}" for position in range(len(types))]
-        fields += [pa.field(name, data_type) for name, data_type in zip(arguments, types, strict=True)]
-        if isinstance(column, AggregateColumn):
-            columns.append(replace(column, column=arguments[0] if arguments else None))
-        else:
-            columns.append(replace(column, columns=tuple(arguments)))
-    rows = pa.schema(fields), [key.name for key in keys], time_name, columns
-    context = ProcessorContext("")
-    if isinstance(window, SessionWindow):
-        return SessionWindowProcessor(*rows, window).make_table(context).output_schema
-    return SlidingWindowProcessor(*rows, window).make_table(context).output_schema
-
-
 def check_keys(step: str, keys: pa.Schema) -> None:
     """Raise JobDefinitionError for keys of a type that has no hash."""
     from jetfast.kernels.partitioning import check_key_types
@@ -1092,21 +914,3 @@ def schema_difference(left: pa.Schema, right: pa.Schema) -> str:
 def merged_field(fields: Sequence[pa.Field]) -> pa.Field:
     """A column of a union may hold nulls if it may in any input."""
     return pa.field(fields[0].name, fields[0].type, nullable=any(field.nullable for field in fields))
-
-
-def infer_schema(function: BatchFunction, schema: pa.Schema, step: str) -> pa.Schema:
-    """Call a function of the user on an empty batch, and return the schema of what it gives."""
-    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-    try:
-        result = function(empty)
-    except Exception as error:
-        raise JobDefinitionError(
-            f"step {step!r}: the function raised {type(error).__name__} on a batch without rows ({error}); give "
-            f"schema= so that it need not be called to find the schema"
-        ) from error
-    if not isinstance(result, pa.RecordBatch | pa.Table):
-        raise JobDefinitionError(
-            f"step {step!r}: the function must return a pyarrow.RecordBatch, it returned {type(result).__name__} for a "
-            f"batch without rows; mend it, or give schema="
-        )
-    return result.schema

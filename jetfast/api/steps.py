@@ -6,9 +6,9 @@ a window; LATE_PORTS of a join.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -123,6 +123,51 @@ class MapBatchesStep(Step):
 
     def describe(self) -> str:
         return f"map_batches {getattr(self.function, '__qualname__', repr(self.function))}"
+
+
+@dataclass(eq=False)
+class ServiceStep(Step):
+    """A function of the user that asks an outside service; `settings` as of MapUsingService."""
+
+    create: Callable[[], Any] = field(kw_only=True)
+    function: Callable[[Any, pa.RecordBatch], Any] = field(kw_only=True)
+    settings: Mapping[str, Any] = field(kw_only=True)
+
+    def describe(self) -> str:
+        order = "in order" if self.settings["ordered"] else "as they come"
+        return f"answers of {getattr(self.function, '__qualname__', repr(self.function))}, {order}"
+
+
+@dataclass(eq=False)
+class RebalanceStep(Step):
+    """The same rows at other workers: in turn, or by keys."""
+
+    keys: tuple[str, ...] = field(kw_only=True)
+
+    def describe(self) -> str:
+        return "to all workers " + (f"by {', '.join(self.keys)}" if self.keys else "in turn")
+
+
+@dataclass(eq=False)
+class SortStep(Step):
+    """All rows of a bounded input in order."""
+
+    by: Sequence[tuple[str, Literal["ascending", "descending"]]] = field(kw_only=True)
+
+    def describe(self) -> str:
+        return "sorted by " + ", ".join(
+            column + (" descending" if order == "descending" else "") for column, order in self.by
+        )
+
+
+@dataclass(eq=False)
+class PeekStep(Step):
+    """The same rows, the first of which are printed."""
+
+    limit: int = field(kw_only=True)
+
+    def describe(self) -> str:
+        return f"the first {self.limit} of each worker are printed"
 
 
 @dataclass(eq=False)

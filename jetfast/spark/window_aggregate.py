@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from jetfast.api.grouped import check_aggregate, window_result_schema
 from jetfast.api.naming import require_distinct
-from jetfast.api.stage import check_aggregate, check_keys, window_result_schema
+from jetfast.api.stage import check_keys
 from jetfast.core.aggregate import Aggregate, AggregateKind
 from jetfast.core.windows import AnyWindow, SessionWindow, Window
 from jetfast.errors import JobDefinitionError

@@ -1,0 +1,69 @@
+"""Functions over rows, and over lists, as functions over record batches; and what a function gives, if nobody says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jetfast.errors import JobDefinitionError
+
+BatchFunction = Callable[[pa.RecordBatch], Any]
+"""Takes a record batch of 1 row or more; gives a record batch, a table, an iterable of those, or None for no rows."""
+
+
+class RowFunction:
+    """A function over rows as one over record batches."""
+
+    def __init__(self, function: Callable[[dict[str, Any]], Any], schema: pa.Schema) -> None:
+        self.function = function
+        self.schema = schema
+        self.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        results = map(self.function, batch.to_pylist())
+        return pa.RecordBatch.from_pylist([row for row in results if row is not None], schema=self.schema)
+
+
+class FlatFunction(RowFunction):
+    """A function that gives several rows for one, as one over record batches."""
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        made = [row for results in map(self.function, batch.to_pylist()) for row in results or ()]
+        return pa.RecordBatch.from_pylist(made, schema=self.schema)
+
+
+class ListElements:
+    """Makes a row of each element of a column of lists."""
+
+    def __init__(self, position: int, schema: pa.Schema) -> None:
+        self.position = position
+        self.schema = schema
+        self.__qualname__ = f"explode({schema.names[position]})"
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        lists = batch.column(self.position)
+        rows = batch.take(pc.list_parent_indices(lists))
+        columns = rows.columns
+        columns[self.position] = pc.list_flatten(lists)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def infer_schema(function: BatchFunction, schema: pa.Schema, step: str) -> pa.Schema:
+    """Call a function of the user on an empty batch, and return the schema of what it gives."""
+    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    try:
+        result = function(empty)
+    except Exception as error:
+        raise JobDefinitionError(
+            f"step {step!r}: the function raised {type(error).__name__} on a batch without rows ({error}); give "
+            f"schema= so that it need not be called to find the schema"
+        ) from error
+    if not isinstance(result, pa.RecordBatch | pa.Table):
+        raise JobDefinitionError(
+            f"step {step!r}: the function must return a pyarrow.RecordBatch, it returned {type(result).__name__} for a "
+            f"batch without rows; mend it, or give schema="
+        )
+    return result.schema

@@ -1,0 +1,65 @@
+"""Steps that ask an outside service: checks what a user asked for, and adds the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from jetfast.api.naming import require_distinct
+from jetfast.api.stage import Stage, early_rows_with, time_after_function
+from jetfast.api.steps import Output, ServiceStep
+from jetfast.core.items import MAIN_PORT
+from jetfast.errors import JobDefinitionError
+from jetfast.types import positive_duration_us
+
+
+def map_using_service(
+    stage: Stage,
+    create: Callable[[], Any],
+    function: Callable[[Any, pa.RecordBatch], Any],
+    schema: pa.Schema,
+    settings: Mapping[str, Any],
+    name: str | None,
+) -> Stage:
+    """As `Stage.map_using_service`; `settings` are its further arguments."""
+    label = getattr(function, "__qualname__", type(function).__name__)
+    step_name = stage.pipeline._name_for(name, f"map_using_service({label})", stateful=True)
+    for what, value in (("create", create), ("function", function)):
+        if not callable(value):
+            raise JobDefinitionError(f"step {step_name!r}: {what} must be a function, got {value!r}")
+    if not isinstance(schema, pa.Schema):
+        raise JobDefinitionError(f"step {step_name!r}: schema must be a pyarrow.Schema, got {type(schema).__name__}")
+    require_distinct(step_name, schema.names)
+    for what in ("concurrency", "batch_rows"):
+        value = settings[what]
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise JobDefinitionError(f"step {step_name!r}: {what} must be a whole number of at least 1, got {value!r}")
+    if settings["in_flight"] not in ("wait", "save"):
+        raise JobDefinitionError(
+            f'step {step_name!r}: in_flight must be "wait" or "save", got {settings["in_flight"]!r}'
+        )
+    schema = pa.schema([pa.field(field.name, field.type) for field in schema])
+    time, reason = time_after_function(stage, step_name, schema)
+    step = ServiceStep(
+        stage.pipeline,
+        step_name,
+        (stage._output,),
+        {MAIN_PORT: schema},
+        time=time,
+        no_time_reason=reason,
+        time_shift_us=stage._output.step.time_shift_us,
+        early=early_rows_with(stage._early, lambda column: column if column in schema.names else None),
+        create=create,
+        function=function,
+        settings={
+            "concurrency": settings["concurrency"],
+            "batch_rows": settings["batch_rows"],
+            "ordered": bool(settings["ordered"]),
+            "saves": settings["in_flight"] == "save",
+            "timeout_us": positive_duration_us(settings["timeout"], "timeout"),
+        },
+    )
+    stage.pipeline._add(step)
+    return Stage(Output(step))

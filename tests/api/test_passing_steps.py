@@ -1,0 +1,149 @@
+"""Steps that pass rows on or make rows of rows: flat_map, explode, rebalance, sort, peek, services."""
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import jetfast as jf
+from jetfast import col
+from jetfast.core.routing import RoutingKind
+from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
+from jetfast.errors import JobDefinitionError
+from jetfast.processors.peek import Peek
+from jetfast.processors.sort_rows import SortRows
+from jetfast.testing import verify_processor
+
+ROWS = pa.table(
+    {
+        "n": [3, 1, None, 2, 1],
+        "x": [0.5, float("nan"), 1.5, None, -1.0],
+        "tags": [["a", "b"], [], None, ["c"], ["d", None]],
+        "at": pa.array([1, 2, 3, 4, 5], pa.timestamp("s")),
+    }
+)
+EXPLODED = pa.schema([("n", pa.int64()), ("letter", pa.string())])
+
+
+def rows_stage() -> Any:
+    return jf.Pipeline("steps").read(jf.memory(ROWS, batch_rows=2), name="rows").with_event_time("at")
+
+
+def run(stage: Any, **options: Any) -> list[dict[str, Any]]:
+    stage.collect()
+    found = jf.LocalCluster(workers=3, **options).submit(stage.pipeline, progress=False).to_arrow()
+    assert found.schema.equals(stage.schema)
+    return found.to_pylist()
+
+
+def letters(row: dict[str, Any]) -> Any:
+    return None if row["tags"] is None else ({"n": row["n"], "letter": tag} for tag in row["tags"])
+
+
+def test_a_row_becomes_any_number_of_rows():
+    found = run(rows_stage().flat_map(letters, schema=EXPLODED))
+    assert sorted(map(str, found)) == sorted(
+        str({"n": n, "letter": letter}) for n, letter in [(3, "a"), (3, "b"), (2, "c"), (1, "d"), (1, None)]
+    )
+
+
+def test_explode_gives_a_row_for_each_element_and_keeps_event_time():
+    stage = rows_stage().explode("tags")
+    assert stage.event_time == "at"
+    found = run(stage)
+    assert sorted((row["at"].second, str(row["tags"])) for row in found) == [
+        (1, "a"), (1, "b"), (4, "c"), (5, "None"), (5, "d"),
+    ]  # fmt: skip
+
+
+def test_rows_are_sent_to_all_workers_in_turn_or_by_keys():
+    for keys, kind in (((), RoutingKind.UNICAST), (("n",), RoutingKind.PARTITIONED)):
+        stage = rows_stage().rebalance(*keys, name="spread")
+        assert sorted(row["at"].second for row in run(stage)) == [1, 2, 3, 4, 5]
+        (edge,) = stage.pipeline.plan(member_count=2).inbound("spread")
+        assert (edge.routing.kind, edge.routing.keys, edge.distributed) == (kind, keys, True)
+
+
+def test_sorted_rows_stay_sorted_behind_further_steps():
+    stage = rows_stage().sort("n", "x", descending=[False, True])
+    assert [(row["n"], str(row["x"])) for row in run(stage)] == [
+        (1, "-1.0"), (1, "nan"), (2, "None"), (3, "0.5"), (None, "1.5"),
+    ]  # fmt: skip
+    many = pa.table({"v": [(n * 7919) % 10_007 for n in range(10_000)]})
+    stage = jf.Pipeline("many").read(jf.memory(many, batch_rows=100)).sort("v").where(col("v") % 2 == 0)
+    found = [row["v"] for row in run(stage.select((col("v") + 1).alias("v")))]
+    assert found == sorted(found)
+    assert len(found) > 4000
+
+
+def test_sorting_is_verified_in_every_mode():
+    batches = [ROWS.select(["n", "x"]).to_batches()[0].slice(start, 2) for start in (0, 2, 4)]
+    schema = batches[0].schema
+    verify_processor(lambda: SortRows(schema, [("n", "descending")]), batches)
+
+
+def test_the_first_rows_of_each_worker_are_printed_and_all_pass():
+    stream = io.StringIO()
+    batches = [ROWS.select(["n", "at"]).to_batches()[0].slice(start, 2) for start in (0, 2, 4)]
+    found = verify_processor(lambda: Peek(3, stream), batches)
+    assert [row["n"] for row in found] == ROWS["n"].to_pylist()
+    lines = stream.getvalue().splitlines()[:3]
+    assert lines == [
+        "verified-0: n=3, at=1970-01-01 00:00:01",
+        "verified-0: n=1, at=1970-01-01 00:00:02",
+        "verified-0: n=None, at=1970-01-01 00:00:03",
+    ]
+
+
+def test_peek_prints_where_it_runs(capsys):
+    assert len(run(rows_stage().select("n").peek(1))) == 5
+    assert re.search(r"peek-\d: n=", capsys.readouterr().out)
+
+
+async def ask(service: Any, rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.select(["n", "at"]).append_column("answer", pa.array([service] * rows.num_rows))
+
+
+ANSWER = pa.schema([("n", pa.int64()), ("at", pa.timestamp("s")), ("answer", pa.string())])
+
+
+@pytest.mark.parametrize("in_flight", ["wait", "save"])
+def test_a_service_is_asked_in_a_job_with_snapshots(in_flight):
+    stage = rows_stage().map_using_service(
+        lambda: "42", ask, schema=ANSWER, concurrency=2, batch_rows=1, ordered=False, in_flight=in_flight
+    )
+    assert stage.event_time == "at"
+    found = run(stage, snapshot_store=MemorySnapshotStore())
+    assert sorted((row["at"].second, row["answer"]) for row in found) == [(n, "42") for n in range(1, 6)]
+
+
+SERVICE: dict[str, Any] = {"create": dict, "function": ask, "schema": ANSWER}
+WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
+    "no function": (lambda s: s.flat_map("f", schema=EXPLODED), "flat_map needs a function, got 'f'"),
+    "no list": (lambda s: s.explode("n"), "explode needs a column of lists, 'n' is int64"),
+    "no column": (lambda s: s.rebalance("m"), "there is no column 'm' (as key)"),
+    "sort by nothing": (lambda s: s.sort(), "sort needs at least one column"),
+    "sort by lists": (lambda s: s.sort("tags"), "rows cannot be put in order"),
+    "two orders": (lambda s: s.sort("n", descending=[True, True]), "descending= has 2 values for 1 columns"),
+    "sort without end": (
+        lambda s: jf.Pipeline().read(jf.generator({"n": pa.int64()}, rate=1), name="endless").sort("n"),
+        "sort waits for the end of its input, and 'endless' has none",
+    ),
+    "peek at nothing": (lambda s: s.peek(0), "peek needs a number of rows of at least 1, got 0"),
+    "no service": (lambda s: s.map_using_service(**(SERVICE | {"create": 3})), "create must be a function, got 3"),
+    "no schema": (lambda s: s.map_using_service(**(SERVICE | {"schema": {}})), "schema must be a pyarrow.Schema"),
+    "no calls": (lambda s: s.map_using_service(**SERVICE, concurrency=0), "concurrency must be a whole number of at"),
+    "no such way": (
+        lambda s: s.map_using_service(**SERVICE, in_flight="drop"),
+        'in_flight must be "wait" or "save", got \'drop\'',
+    ),
+}
+
+
+@pytest.mark.parametrize(("build", "message"), WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_step_is_an_error_at_build(build: Callable[[Any], object], message: str) -> None:
+    with pytest.raises(JobDefinitionError, match=re.escape(message)):
+        build(rows_stage())
