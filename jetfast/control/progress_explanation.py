@@ -32,7 +32,7 @@ def explain_progress(
         return []
     if phase is JobPhase.DELAYED:
         return [f"waits for {phase.value}, in {max(0.0, delay_left_s or 0.0):.0f} s: {delay_cause}"]
-    if phase is JobPhase.SUSPENDED:
+    if phase in (JobPhase.SUSPENDED, JobPhase.FENCING):
         return [f"waits for {phase.value}"]
     if phase is not JobPhase.EXECUTING:
         return [f"waits for {phase.value}, by {store}"]

@@ -354,6 +354,9 @@ def test_a_snapshot_that_is_stuck_says_which_member_and_which_of_its_processors_
     assert first.endswith("saving state; waits for member(s) 0, 1")
     assert "outside-0 waits for its transactions to be prepared" in job.job.explain_snapshot()
     job.clock.advance("61s")
+    told = job.job.explain_progress()
+    assert "  snapshot 1, for " in told, "one that is slow is told of by the job, too"
+    assert "  member 0: outside-0 waits for its transactions to be prepared" in told
     job.step()
     job.run(lambda: "outside-0 waits for its transactions" in caplog.text)
     outside.faults.active = False
