@@ -4,8 +4,10 @@ They show the job's progress until it ends, as `job.wait()` does, and end as it 
 """
 
 import contextlib
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Annotated
 
@@ -150,7 +152,7 @@ def _cluster(kind: ClusterKind, members: int | None, workers: int | None) -> Loc
 def _run(file: str, job_name: str | None, submit: Callable[[Pipeline], Job], *, as_json: bool) -> None:
     """Submit and wait; end with the status that the outcome has."""
     # Programs read one object on standard output: what the pipeline prints there goes to standard error.
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with _terminated_as_interrupted(), contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         job = submit(load_pipeline(file, job_name))
         try:
             job.wait()
@@ -163,6 +165,19 @@ def _run(file: str, job_name: str | None, submit: Callable[[Pipeline], Job], *, 
         sys.stderr.write(f"jetfast: job {job.name} {describe_outcome(report_job(job))}\n")
     if job.error is not None:
         raise typer.Exit(status_of(job.error))
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM, by which systems end programs, cancel the job as Ctrl-C does. Only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _supervise(store: str | None, leave_out: tuple[str, ...] = ()) -> None:

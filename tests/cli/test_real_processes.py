@@ -18,8 +18,9 @@ from jetfast.control.job_client import find_job, find_jobs
 from jetfast.control.job_report import JobReport
 from jetfast.control.job_sockets import job_sockets
 from jetfast.errors import JobNotFound, JobUnreachable
+from tests.cli.command_line import CommandLine
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.timeout(900)]  # many processes start, perhaps on a busy machine
 
 PATIENCE_S = 120.0
 ROWS = 60_000
@@ -104,15 +105,19 @@ def running(but: int | None = None) -> JobReport | None:
 
 
 def test_a_job_of_another_process_is_steered_survives_its_coordinator_and_is_gone_on_with(
-    tmp_path: Path, started: Callable[..., subprocess.Popen[str]]
+    tmp_path: Path,
+    started: Callable[..., subprocess.Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "copying.py").write_text(FILE.replace("ROWS", str(ROWS)))
+    monkeypatch.chdir(tmp_path)
+    command_line = CommandLine(monkeypatch, capsys)
 
     def jetfast(*arguments: str) -> Any:
-        command = [sys.executable, "-m", "jetfast", *arguments, "--json"]
-        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-        assert ended.returncode == 0, ended
-        return json.loads(ended.stdout)
+        ended = command_line(*arguments, "--json")
+        assert ended.status == 0, ended
+        return ended.json
 
     arguments = ["copying.py", "--cluster", "processes", "--store", "snapshots", "--snapshot-interval", "100ms"]
     supervised = started("-m", "jetfast", "run", *arguments, "--supervise", RATE="100")
@@ -130,7 +135,10 @@ def test_a_job_of_another_process_is_steered_survives_its_coordinator_and_is_gon
     assert "the program was killed by SIGKILL" in errors
     written = ds.dataset(tmp_path / "out", format="parquet").count_rows()
     assert 0 < written < ROWS
-    report = jetfast("resume", "copy", "--store", "snapshots", "--pipeline", "copying.py")
+    resumed = started("-m", "jetfast", "resume", "copy", "--store", "snapshots", "--pipeline", "copying.py", "--json")
+    out, errors = resumed.communicate(timeout=PATIENCE_S)
+    assert resumed.returncode == 0, errors
+    report = json.loads(out)
     assert (report["status"], report["cluster"], report["members_wanted"]) == ("completed", "processes", 2)
     rows = ds.dataset(tmp_path / "out", format="parquet").to_table()["row"].to_pylist()
     assert sorted(rows) == list(range(ROWS))
@@ -138,8 +146,9 @@ def test_a_job_of_another_process_is_steered_survives_its_coordinator_and_is_gon
     assert (named["name"], named["problem"]) == ("kept", "")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_cancels_the_job_and_is_the_status_and_a_stopped_process_is_told_of(
-    tmp_path: Path, started: Callable[..., subprocess.Popen[str]]
+    tmp_path: Path, started: Callable[..., subprocess.Popen[str]], number: signal.Signals
 ) -> None:
     (tmp_path / "copying.py").write_text(FILE.replace("ROWS", str(ROWS)))
     program = started("-m", "jetfast", "run", "copying.py", "--workers", "1", RATE="100")
@@ -150,9 +159,10 @@ def test_an_interrupt_cancels_the_job_and_is_the_status_and_a_stopped_process_is
             find_job("copy", timeout_s=0.1)
     finally:
         os.kill(program.pid, signal.SIGCONT)
-    program.send_signal(signal.SIGINT)
+    program.send_signal(number)
     _, errors = program.communicate(timeout=PATIENCE_S)
     assert program.returncode == exit_status.INTERRUPTED, errors
+    assert "job copy: cancelled by Ctrl-C" in errors
     assert job_sockets() == []
 
 
