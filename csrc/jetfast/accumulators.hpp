@@ -386,8 +386,12 @@ inline void accumulate_in_frames(const Field& field, uint8_t* const* row_counts,
         const int64_t i = place_of(number);
         if constexpr (counts) ++reinterpret_cast<uint64_t*>(row_counts[number_of(i)])[entries[i]];
         auto& state = reinterpret_cast<typename F::State*>(states[number_of(i)])[entries[i]];
-        if constexpr (std::is_same_v<F, CountField>) ++state;
-        else F::row(state, value[i]);
+        if constexpr (std::is_same_v<F, CountField>) {
+          ++state;
+        } else {
+          prefetch_page_ahead(value + i);
+          F::row(state, value[i]);
+        }
       }
     };
     const auto add_numbered = [&](auto place_of, auto counts) {

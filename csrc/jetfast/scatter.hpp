@@ -115,6 +115,8 @@ JETFAST_TARGET_AVX512_VBMI2 inline void find_owners_vbmi2(const int64_t* keys, i
         remainders[k] = remainders_avx512(hash_longs_avx512(_mm512_loadu_si512(keys + i + k * 16),
                                                             _mm512_loadu_si512(keys + i + k * 16 + 8), evens, odds),
                                           divisor, reciprocal);
+#pragma GCC unroll 8
+      for (int line = 0; line < 8; ++line) prefetch_page_ahead(keys + i + line * 8);
       if (i < early_rows)
         for (int32_t column = 0; column < ahead_count; ++column)
 #pragma GCC unroll 4

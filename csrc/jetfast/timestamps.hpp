@@ -1,10 +1,12 @@
 // Event times of any unit as int64 microseconds, floored; overflow is reported, never wrapped.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 #include "jetfast/column_view.hpp"
+#include "jetfast/prefetch.hpp"
 #include "jetfast/simd.hpp"
 
 namespace jetfast {
@@ -65,12 +67,24 @@ struct ValueRange {
 
 template <typename Value>
 JETFAST_INLINE ValueRange<Value> value_range_body(const Value* values, int64_t count) {
-  Value least = values[0], greatest = values[0];
-  for (int64_t row = 1; row < count; ++row) {
-    least = values[row] < least ? values[row] : least;
-    greatest = values[row] > greatest ? values[row] : greatest;
+  constexpr int64_t line = 64 / sizeof(Value);
+  constexpr int64_t lanes = 4 * line;  // so many chains of comparisons: one alone is slower than memory
+  Value least[lanes], greatest[lanes];
+  std::fill_n(least, lanes, values[0]);
+  std::fill_n(greatest, lanes, values[0]);
+  int64_t row = 0;
+  for (; row + lanes <= count; row += lanes) {
+    for (int64_t ahead = 0; ahead < lanes; ahead += line) prefetch_page_ahead(values + row + ahead);
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      least[lane] = values[row + lane] < least[lane] ? values[row + lane] : least[lane];
+      greatest[lane] = values[row + lane] > greatest[lane] ? values[row + lane] : greatest[lane];
+    }
   }
-  return {least, greatest};
+  for (; row < count; ++row) {
+    least[0] = std::min(least[0], values[row]);
+    greatest[0] = std::max(greatest[0], values[row]);
+  }
+  return {*std::min_element(least, least + lanes), *std::max_element(greatest, greatest + lanes)};
 }
 
 #if JETFAST_X86

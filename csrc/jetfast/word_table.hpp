@@ -160,6 +160,7 @@ class WordTable {
   const bool far = growing || lines_.count() * sizeof(Bucket) > kPrefetchBytes;                                 \
   for (int64_t i = 0; i < count; ++i) {                                                                         \
     const Key key = key_at(words, i);                                                                           \
+    for (int word = 0; word < kWords; ++word) prefetch_page_ahead(words[word] + i);                             \
     if (far && i + kPrefetchRows < count) {                                                                     \
       const uint64_t ahead = hash_of(key_at(words, i + kPrefetchRows));                                         \
       const Lines& lines = growing ? lines_of(ahead) : lines_;                                                  \
