@@ -426,6 +426,21 @@ inline void combine_states(const Field& field, uint8_t* states, const uint32_t* 
   });
 }
 
+// The FloatSum row(i) of `source` (which may lie at any address) is added to sums[entries[i]] (sums[i] without `entries`, from
+// an aligned source).
+inline void add_float_sums(double* sums, const uint32_t* entries, const uint8_t* source, const int32_t* rows, int64_t count) {
+  if (entries == nullptr && rows == nullptr) {
+    const auto* other = reinterpret_cast<const FloatSum*>(source);
+    for (int64_t i = 0; i < count; ++i) sums[i] += other[i].get();
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    FloatSum other;
+    std::memcpy(&other, source + (rows ? rows[i] : i) * static_cast<int64_t>(sizeof(other)), sizeof(other));
+    sums[entries[i]] += other.get();
+  }
+}
+
 // source[i] leaves states[entries[i]] (states[i] without `entries`); exact fields only.
 inline void deduct_states(const Field& field, uint8_t* states, const uint32_t* entries, const uint8_t* source,
                           int64_t count, bool far = false) {

@@ -103,6 +103,7 @@ struct BatchColumns {
 // A batch of partial results: one row per key and frame.
 struct PartialColumns {
   int64_t row_count = 0;
+  const Rows* columns = nullptr;   // all of them with their owners, if the keys may be known by their memory
   std::vector<ColumnView> keys;
   ColumnView frame;                // int64, no nulls
   std::vector<ColumnView> fields;  // fixed, no nulls
@@ -168,7 +169,6 @@ class KeyedFrames {
         default: add(column.moments, FieldKind::moments, aggregate.column); break;
       }
     }
-    for (const Field& field : fields_) all_exact_ = all_exact_ && field.exact;
     delta_ = new_frame();
   }
   KeyedFrames(const KeyedFrames&) = delete;
@@ -203,31 +203,7 @@ class KeyedFrames {
     return use;
   }
 
-  // ---- partial results, out of this table
-
-  // Entries of several frames as columns: keys, frame, then one column per field.
-  Rows partial_rows(const std::vector<std::pair<const Frame*, uint32_t>>& entries) const {
-    const auto count = static_cast<int64_t>(entries.size());
-    std::vector<uint32_t> slots(entries.size());
-    for (size_t i = 0; i < entries.size(); ++i) slots[i] = entries[i].first->slots[entries[i].second];
-    if (places) places->places = slots;
-    Rows result = partial_keys(slots.data(), count);
-    auto* ends = result.columns[keys_.types().size()].mutable_values<int64_t>();
-    for (size_t i = 0; i < entries.size(); ++i) ends[i] = entries[i].first->end;
-    for (size_t field = 0; field < fields_.size(); ++field) {
-      const int32_t width = fields_[field].width;
-      auto* target = result.columns[keys_.types().size() + 1 + field].mutable_values<uint8_t>();
-      for (int64_t i = 0; i < count; ++i) {
-        const auto& [frame, entry] = entries[static_cast<size_t>(i)];
-        if (frame->states[field])
-          std::memcpy(target + i * width, frame->state(field) + int64_t{entry} * width, static_cast<size_t>(width));
-        else
-          std::memset(target + i * width, 0, static_cast<size_t>(width));
-      }
-    }
-    return result;
-  }
-
+  // The column type of a field of partial results.
   static ColumnView partial_type(const Field& field) {
     if (field.kind == FieldKind::rows || field.kind == FieldKind::nulls) return fixed_type(Kind::int64, 8);
     if (field.kind == FieldKind::minimum || field.kind == FieldKind::maximum) {
@@ -239,15 +215,6 @@ class KeyedFrames {
   }
 
  protected:
-  Rows partial_keys(const uint32_t* slots, int64_t count) const {
-    Rows result;
-    result.row_count = count;
-    result.columns = keys_.keys_of(slots, count, arena_);
-    result.columns.push_back(allocate_fixed(arena_, fixed_type(Kind::int64, 8), count));
-    for (const Field& field : fields_) result.columns.push_back(allocate_fixed(arena_, partial_type(field), count));
-    return result;
-  }
-
   // Rows of grouped_ from the place `first` on went to slots_.
   void tell_places(int64_t first) const {
     if (!places) return;
@@ -414,14 +381,6 @@ class KeyedFrames {
     return frame;
   }
 
-  Frame& frame_at(int64_t end) {
-    auto found = frames_.lower_bound(end);
-    if (found != frames_.end() && found->first == end) return *found->second;
-    std::unique_ptr<Frame> frame = new_frame();
-    frame->end = end;
-    return *frames_.emplace_hint(found, end, std::move(frame))->second;
-  }
-
   // Empty a frame, keeping its memory.
   void clear(Frame& frame) {
     if (!frame.entry_of_slot.empty())
@@ -478,14 +437,6 @@ class KeyedFrames {
     is_listed_.resize(keys_.slot_limit(), 0);
   }
 
-  // A frame leaves the table: keys without another frame are idle, and may lose their slot at the next free_slots.
-  void retire(std::unique_ptr<Frame> frame) {
-    for (uint32_t entry = 0; entry < frame->count; ++entry) drop_key(frame->slots[entry]);
-    clear(*frame);
-    // As many spares as there are frames cover a change of pace; more would keep the memory of a peak.
-    if (spare_frames_.size() <= frames_.size() + 2) spare_frames_.push_back(std::move(frame));
-  }
-
   // Keys that left every frame often come back at once (always, in a tumbling window): they give up their slots when there
   // are more of them than of the others, so that memory still is bounded by the keys that are in the frames.
   void free_slots() {
@@ -521,16 +472,10 @@ class KeyedFrames {
     std::memset(frame.states[field].get(), 0, size_t{frame.count} * 8);
   }
 
-  void need_after(Frame& frame) {
-    for (size_t field = 0; field < fields_.size(); ++field)
-      if (!fields_[field].exact && !frame.after[field])
-        frame.after[field] = arena_.allocate(int64_t{frame.capacity} * fields_[field].width);
-  }
-
   // entries[i] = entry of slots[i], made if there is none yet (its fields then are the identity).
-  // `counted`: entries of this frame keep their key alive. With `count_rows`, each i also is one row of its entry.
+  // With `count_rows`, each i also is one row of its entry.
   template <bool count_rows = false>
-  void enter(Frame& frame, const uint32_t* slots, int64_t count, uint32_t* entries, bool counted) {
+  void enter(Frame& frame, const uint32_t* slots, int64_t count, uint32_t* entries) {
     need_index(frame);
     const uint32_t old_count = frame.count;
     uint32_t* entry_of_slot = frame.entry_of_slot.data();
@@ -558,16 +503,12 @@ class KeyedFrames {
       if (frame.states[field]) fill_identity(fields_[field], frame.state(field), old_count, frame.count);
       if (frame.after[field]) fill_identity(fields_[field], frame.after[field].get(), old_count, frame.count);
     }
-    if (counted) {
-      cover_slots();
-      for (uint32_t entry = old_count; entry < frame.count; ++entry) hold_key(frame.slots[entry]);
-    }
   }
 
   // Rows enter a frame: slots[i] is the key of row rows[i] (row i without `rows`).
-  void add_rows(Frame& frame, const uint32_t* slots, const int32_t* rows, int64_t count, bool counted) {
+  void add_rows(Frame& frame, const uint32_t* slots, const int32_t* rows, int64_t count) {
     entries_.resize(static_cast<size_t>(count));
-    enter<true>(frame, slots, count, entries_.data(), counted);
+    enter<true>(frame, slots, count, entries_.data());
     add_values(frame, rows, count);
   }
 
@@ -620,14 +561,6 @@ class KeyedFrames {
     return picked_entries_.data();
   }
 
-  // Partial results enter a frame.
-  void add_partials(Frame& frame, const uint32_t* slots, const int32_t* rows, int64_t count,
-                    const std::vector<ColumnView>& sources, bool counted) {
-    entries_.resize(static_cast<size_t>(count));
-    enter(frame, slots, count, entries_.data(), counted);
-    add_fields(frame, rows, count, sources);
-  }
-
   // Fields of rows that have their entries (entries_).
   void add_fields(Frame& frame, const int32_t* rows, int64_t count, const std::vector<ColumnView>& sources) {
     for (size_t field = 0; field < fields_.size(); ++field) {
@@ -643,9 +576,9 @@ class KeyedFrames {
   }
 
   // Everything in `source` enters `target`.
-  void add_frame(Frame& target, const Frame& source, bool counted) {
+  void add_frame(Frame& target, const Frame& source) {
     entries_.resize(source.count);
-    enter(target, source.slots.data(), source.count, entries_.data(), counted);
+    enter(target, source.slots.data(), source.count, entries_.data());
     for (size_t field = 0; field < fields_.size(); ++field) combine_field(target, source, field);
   }
 
@@ -669,7 +602,6 @@ class KeyedFrames {
   std::vector<ColumnView> value_types_;
   std::vector<Field> fields_;
   std::vector<ColumnFields> columns_;
-  bool all_exact_ = true;
   KeyIndex keys_;
   Arena& arena_;
   FrameDivider divider_;

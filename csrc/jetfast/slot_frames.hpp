@@ -92,6 +92,7 @@ class SlotFrames : public KeyedResults {
   static constexpr uint32_t kFarSlots = 8 * kBlockSlots;  // a row count each then is the second-level cache
   static constexpr int64_t kUnsettledRows = int64_t{1} << 20;
   static constexpr uint32_t kFewFrames = 16;
+  static constexpr int64_t kWholeRows = 256;  // partials of one frame, at least, for which whole frames pay
 
   // Do frames leave the running window by being deducted from this field? (Else it is two stacks.)
   bool deducts(const Field& field) const { return field.exact || (sums_are_exact_ && field.kind == FieldKind::sum_double); }
@@ -155,7 +156,7 @@ class SlotFrames : public KeyedResults {
       return slots;
     }
     entries_.resize(static_cast<size_t>(count));
-    enter(frame, slots, count, entries_.data(), false);
+    enter(frame, slots, count, entries_.data());
     return entries_.data();
   }
 
@@ -173,7 +174,7 @@ class SlotFrames : public KeyedResults {
       add_values(frame, rows, count);
       if (frame.count > keys_.slot_limit() / 2) merge_entries(frame);
     } else {
-      add_rows(frame, slots, rows, count, false);
+      add_rows(frame, slots, rows, count);
     }
     note_rows(frame, count);
   }
@@ -201,7 +202,7 @@ class SlotFrames : public KeyedResults {
     std::unique_ptr<Frame> merged = new_frame();
     if (merged->slots.size() < merged->capacity) merged->slots.resize(merged->capacity);
     merged->dense = false;
-    add_frame(*merged, frame, false);
+    add_frame(*merged, frame);
     drop_index(*merged);
     merged->end = frame.end;
     merged->unsettled_rows = frame.count;
@@ -391,16 +392,15 @@ class SlotFrames : public KeyedResults {
 
   // ---- partial results
 
-  // Partial results enter a frame (or delta_).
-  void add_partial_group(Frame& frame, const uint32_t* slots, const int32_t* rows, int64_t count,
+  // Partial results enter a frame (or delta_): slots[i] is the key of row rows[i] (row i without `rows`). Without `slots`,
+  // which only dense frames and aligned columns may be, keys are the slots from `first_slot` on.
+  void add_partial_group(Frame& frame, const uint32_t* slots, uint32_t first_slot, const int32_t* rows, int64_t count,
                          const std::vector<ColumnView>& sources) {
     const uint32_t* entries = entries_in(frame, slots, count);
     for (size_t field = 0; field < fields_.size(); ++field) {
       const auto* source = static_cast<const uint8_t*>(sources[field].values);
       if (fields_[field].kind == FieldKind::sum_double) {
-        auto* sums = reinterpret_cast<double*>(frame.state(field));
-        for (int64_t i = 0; i < count; ++i)
-          sums[entries[i]] += load_unaligned<FloatSum>(source + (rows ? rows[i] : i) * 16).get();
+        add_float_sums(reinterpret_cast<double*>(frame.state(field)) + first_slot, entries, source, rows, count);
         continue;
       }
       if (fields_[field].kind == FieldKind::nulls && !frame.states[field]) {
@@ -409,9 +409,17 @@ class SlotFrames : public KeyedResults {
         if (!any) continue;
         need_nulls(frame, field);
       }
-      combine_states(fields_[field], frame.state(field), entries, source, rows ? rows : identity_rows(count), count);
+      combine_states(fields_[field], frame.state(field) + int64_t{first_slot} * fields_[field].width, entries, source, rows,
+                     count);
     }
   }
+
+  // The entries of a frame, all if `entries` is null, and the rows that they become.
+  struct FrameRows {
+    const Frame* frame;
+    const uint32_t* entries;
+    int64_t start, count;
+  };
 
   // The entries of frames as columns, frame by frame: keys, frame, then one column per field.
   Rows partials_of(const std::vector<const Frame*>& frames, int64_t count) const {
@@ -425,6 +433,11 @@ class SlotFrames : public KeyedResults {
       const bool has_gaps = frame->dense && row - start < frame->count;
       parts.push_back({frame, has_gaps ? slots + start : nullptr, start, row - start});
     }
+    return partials_of(parts, slots, count);
+  }
+
+  // The same of some entries; `slots`: of each row.
+  Rows partials_of(const std::vector<FrameRows>& parts, const uint32_t* slots, int64_t count) const {
     if (places) places->places.assign(slots, slots + count);
     Rows result;
     result.row_count = count;
@@ -438,13 +451,6 @@ class SlotFrames : public KeyedResults {
     }
     return result;
   }
-
-  // The entries of a frame, all if `entries` is null, and the rows that they become.
-  struct FrameRows {
-    const Frame* frame;
-    const uint32_t* entries;
-    int64_t start, count;
-  };
 
   void copy_field(const FrameRows& part, size_t field, uint8_t* target) const {
     const int32_t width = partial_fields_[field].width;
@@ -500,13 +506,6 @@ class SlotFrames : public KeyedResults {
   int64_t collect_above_ = 1024;
 
  private:
-  const int32_t* identity_rows(int64_t count) {
-    while (static_cast<int64_t>(identity_rows_.size()) < count)
-      identity_rows_.push_back(static_cast<int32_t>(identity_rows_.size()));
-    return identity_rows_.data();
-  }
-
-  std::vector<int32_t> identity_rows_;
   std::vector<uint32_t> places_, ordered_slots_;
 };
 

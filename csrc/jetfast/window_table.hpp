@@ -34,6 +34,7 @@
 #include "jetfast/frame.hpp"
 #include "jetfast/key_index.hpp"
 #include "jetfast/keyed_results.hpp"
+#include "jetfast/known_keys.hpp"
 #include "jetfast/slot_frames.hpp"
 #include "jetfast/top_selection.hpp"
 #include "jetfast/window_rows.hpp"
@@ -60,7 +61,7 @@ class WindowTable : public SlotFrames {
     for (const FrameGroup& group : grouped_.groups) {
       const uint32_t* slots = slots_.data() + (group.start - first_accepted_);
       if (is_running(group.frame)) {
-        add_rows(*delta_, slots, grouped_.rows_at(group.start), group.count, false);
+        add_rows(*delta_, slots, grouped_.rows_at(group.start), group.count);
         add_delta(group.frame);
       } else {
         add_group(open_frame(group.frame), slots, grouped_.rows_at(group.start), group.count);
@@ -71,6 +72,7 @@ class WindowTable : public SlotFrames {
 
   void accumulate_partials(const PartialColumns& batch) {
     check_not_emitting();
+    if (bounds_.empty() && !places && add_whole_frame(batch)) return;
     const auto* row_counts = static_cast<const uint8_t*>(batch.fields[0].values);
     for (int64_t row = 0; row < batch.row_count; ++row) rows += load_unaligned<int64_t>(row_counts + row * 8);
     group_partials(batch, false);
@@ -255,14 +257,43 @@ class WindowTable : public SlotFrames {
 
   // ---- partial results, into this table
 
+  // Partials of one dense frame after the running window, as first stages mostly send them. False if it is not that, and
+  // nothing was done then.
+  bool add_whole_frame(const PartialColumns& batch) {
+    const int64_t count = batch.row_count;
+    if (batch.columns == nullptr || count < kWholeRows || !all_aligned(batch)) return false;
+    const auto* ends = static_cast<const int64_t*>(batch.frame.values);
+    const int64_t end = ends[0];
+    if (end <= emitted_ || ends[count - 1] != end) return false;
+    uint64_t differences = 0;
+    for (int64_t row = 0; row < count; ++row) differences |= static_cast<uint64_t>(ends[row] ^ end);
+    if (differences != 0) return false;
+    Frame& frame = open_frame(end);
+    if (!frame.dense) return false;  // the frame is needed all the same
+    const auto* row_counts = static_cast<const int64_t*>(batch.fields[0].values);
+    for (int64_t row = 0; row < count; ++row) rows += row_counts[row];
+    const SlotList list = known_keys_.find_or_insert(*batch.columns, keys_);
+    add_partial_group(frame, list.slots, list.first, nullptr, count, batch.fields);
+    return true;
+  }
+
+  static bool all_aligned(const PartialColumns& batch) {
+    uintptr_t addresses = reinterpret_cast<uintptr_t>(batch.frame.values);
+    for (const ColumnView& field : batch.fields) addresses |= reinterpret_cast<uintptr_t>(field.values);
+    return addresses % 8 == 0;
+  }
+
+  // A key without rows in a frame may be among the partials of a frame that has left its first stage whole.
   void group_partials(const PartialColumns& batch, bool realign) {
     frame_ends_.resize(static_cast<size_t>(batch.row_count));
-    sorted_rows_.resize(static_cast<size_t>(batch.row_count));
+    sorted_rows_.clear();
     const auto* ends = static_cast<const uint8_t*>(batch.frame.values);
+    const auto* row_counts = static_cast<const uint8_t*>(batch.fields[0].values);
     for (int64_t row = 0; row < batch.row_count; ++row) {
+      if (load_unaligned<int64_t>(row_counts + row * 8) == 0) continue;
       const auto end = load_unaligned<int64_t>(ends + row * 8);
       frame_ends_[row] = realign ? shape_.ceil(end) : end;
-      sorted_rows_[row] = static_cast<int32_t>(row);
+      sorted_rows_.push_back(static_cast<int32_t>(row));
     }
     grouped_.groups.clear();
     grouped_.rows.clear();
@@ -280,10 +311,10 @@ class WindowTable : public SlotFrames {
     for (const FrameGroup& group : grouped_.groups) {
       const uint32_t* slots = slots_.data() + (group.start - first_accepted_);
       if (is_running(group.frame)) {
-        add_partial_group(*delta_, slots, grouped_.rows_at(group.start), group.count, batch.fields);
+        add_partial_group(*delta_, slots, 0, grouped_.rows_at(group.start), group.count, batch.fields);
         add_delta(group.frame);
       } else {
-        add_partial_group(open_frame(group.frame), slots, grouped_.rows_at(group.start), group.count, batch.fields);
+        add_partial_group(open_frame(group.frame), slots, 0, grouped_.rows_at(group.start), group.count, batch.fields);
       }
     }
   }
@@ -912,6 +943,7 @@ class WindowTable : public SlotFrames {
   int64_t first_accepted_ = 0;  // place of the first row of grouped_ that is not late
   int64_t greatest_bound_ = kMinTime;
   uint32_t piece_start_ = kNoEntry;  // first slot of results that are slots in a row
+  KnownKeys known_keys_;
   std::vector<KeptKeys> kept_keys_;  // by block
   Column constant_times_[2];
   std::unique_ptr<TopSelection> top_;  // if only the best results are emitted

@@ -2,9 +2,10 @@
 
     1. Which columns does each step need? Backwards from the sinks; sources then read only those.
     2. A chain of stateless steps becomes one vertex. A union becomes no vertex: its reader has several inbound edges.
-    3. A window becomes one vertex behind a partitioned edge, or two where rows would cross between members: the first
+    3. A window becomes one vertex behind a partitioned edge, or two where there are several processors: the first
        accumulates per key and frame next to the source, so that one partial per key and frame crosses, not each row.
-       Sessions have no frames and are always one vertex.
+       Where that thins the rows too little it lets them pass by, on an edge of their own. Sessions have no frames and
+       are always one vertex.
     4. A join becomes one vertex with two partitioned edges; either side brings just the columns that it needs.
     5. A step that keeps state by key becomes one vertex behind a partitioned edge.
     6. The best results of a window are kept by the window itself while it emits, if nobody reads the others, else by a
@@ -67,6 +68,7 @@ from jetfast.errors import JobDefinitionError
 
 if TYPE_CHECKING:
     from jetfast.api.pipeline import Pipeline
+    from jetfast.processors.accumulate_by_frame import AccumulateByFrame
 
 
 ASOF_STEP_US = 1000
@@ -87,16 +89,17 @@ def plan(pipeline: Pipeline, *, member_count: int, workers: int, two_stage: bool
         if value < 1:
             raise JobDefinitionError(f"{what} must be at least 1, got {value}")
     pipeline._check_complete()
-    return Planner(pipeline, member_count, two_stage).plan()
+    return Planner(pipeline, member_count, workers, two_stage).plan()
 
 
 class Planner:
     """One planning of one pipeline."""
 
-    def __init__(self, pipeline: Pipeline, member_count: int, two_stage: bool | None) -> None:
+    def __init__(self, pipeline: Pipeline, member_count: int, workers: int, two_stage: bool | None) -> None:
         self.steps = list(pipeline._iterate())
         self.member_count = member_count
-        self.two_stage = member_count > 1 if two_stage is None else two_stage
+        self.processor_count = member_count * workers
+        self.two_stage = two_stage
         self.dag = Dag(pipeline.name)
         self.readers: dict[Output, list[Step]] = {}
         for step in self.steps:
@@ -293,6 +296,7 @@ class Planner:
 
     def plan_window(self, step: WindowStep) -> None:
         from jetfast.processors.accumulate_by_frame import AccumulateByFrame
+        from jetfast.processors.accumulate_where_it_pays import AccumulateWhereItPays
         from jetfast.processors.combine_frames import CombineFrames
         from jetfast.processors.session_window import SessionWindowProcessor
         from jetfast.processors.sliding_window import SlidingWindowProcessor
@@ -307,10 +311,15 @@ class Planner:
         supplier: ProcessorSupplier
         if isinstance(window, SessionWindow):
             supplier = partial(SessionWindowProcessor, *rows, window)
-        elif self.two_stage and not late_wanted and step.early_period_us is None:
-            first = f"{step.name} (accumulate)"
-            self.add_vertex(first, partial(AccumulateByFrame, *rows, window), feeds)
-            feeds = [Feed(first, MAIN_PORT, AccumulateByFrame(*rows, window).partial_schema)]
+        elif late_wanted or step.early_period_us is not None:
+            supplier = partial(SlidingWindowProcessor, *rows, window)
+        elif self.accumulates_always(step):
+            feeds = [self.add_first_stage(step, feeds, partial(AccumulateByFrame, *rows, window))]
+            supplier = partial(CombineFrames, *rows, window)
+        elif self.accumulates_where_it_pays(step):
+            crosses = self.member_count > 1
+            partials = self.add_first_stage(step, feeds, partial(AccumulateWhereItPays, *rows, window, crosses))
+            feeds = [partials, Feed(partials.vertex, MAIN_PORT, schema)]
             supplier = partial(CombineFrames, *rows, window)
         else:
             supplier = partial(SlidingWindowProcessor, *rows, window)
@@ -329,6 +338,27 @@ class Planner:
                 names = tuple((name, Expression(Column(name))) for name in late.schema.names)
                 late_feed = self.add_transform(f"{step.name} (late rows)", [late_feed], [(step.name, Select(names))])
             self.feeds[late] = [late_feed]
+
+    def accumulates_always(self, step: WindowStep) -> bool:
+        """Has a window two stages, whatever the rows are?
+
+        States of aggregates over batches are large: between members they always pay, inside one never.
+        """
+        if self.two_stage is None:
+            return self.member_count > 1 and not is_plain(step)
+        return self.two_stage
+
+    def accumulates_where_it_pays(self, step: WindowStep) -> bool:
+        return self.two_stage is None and self.processor_count > 1 and is_plain(step)
+
+    def add_first_stage(
+        self, step: WindowStep, feeds: Sequence[Feed], supplier: Callable[[], AccumulateByFrame]
+    ) -> Feed:
+        """Add the vertex that accumulates; its partials."""
+        name = f"{step.name} (accumulate)"
+        self.add_vertex(name, supplier, feeds)
+        processor = supplier()
+        return Feed(name, processor.port, processor.partial_schema)
 
     def prepare_window(self, step: WindowStep, late_wanted: bool) -> list[Feed]:
         """Compute keys and arguments, and leave out what the window does not read (late rows are whole)."""
@@ -458,7 +488,7 @@ class Planner:
         readers = self.readers.get(Output(step), [])
         if len(readers) != 1 or not isinstance(readers[0], TopStep):
             return None
-        if not all(isinstance(aggregate.for_processor(), AggregateColumn) for aggregate in step.aggregates):
+        if not is_plain(step):
             return None  # what is kept beside the table does not know which results it gave
         top = readers[0].top
         return top if is_ranked(step.schemas[MAIN_PORT].field(top.by).type) else None
@@ -599,6 +629,11 @@ def keyed_state_supplier(step: KeyedStateStep, rows: KeyedInput, schema: pa.Sche
 def time_of_row(step: WindowStep) -> str:
     """Return the column that holds the time of a row of a window's input: hidden if it is computed."""
     return HIDDEN + HIDDEN + "time" if step.input_shift_us else step.time_column
+
+
+def is_plain(step: WindowStep) -> bool:
+    """Does the kernel compute all aggregates of a window?"""
+    return all(isinstance(aggregate.for_processor(), AggregateColumn) for aggregate in step.aggregates)
 
 
 def bound_schema(chain: Sequence[TransformStep], schema: pa.Schema) -> pa.Schema:

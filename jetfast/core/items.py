@@ -26,6 +26,8 @@ class Emit(NamedTuple):
 
     port: int
     batch: Batch
+    owner: int | None = None
+    """Who owns the keys of all rows, by `ProcessorContext.partition_owners` of the port; None: rows are divided."""
 
 
 @dataclass(frozen=True, slots=True)

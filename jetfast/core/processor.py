@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.core.batch import Batch
@@ -53,6 +55,9 @@ class ProcessorContext:
     """Wall clock, microseconds since 1970; an argument so that tests own time."""
     connected_ports: frozenset[int] = frozenset({0})
     """Output ports that somebody reads; rows for other ports need not be made."""
+    partition_owners: Mapping[int, npt.NDArray[np.int32]] = field(default_factory=dict)
+    """By output port that leads to one edge, partitioned by keys: who gets the rows of each partition, int32, shape
+    (partition_count,). A processor that knows whose rows are whose may say so (`Emit.owner`)."""
     deliver: Callable[[str, pa.RecordBatch, str], None] | None = None
     """Hands rows to the process that submitted the job (`collect` sinks): name of the vertex, rows, and the id of the
     publication, which has an effect once; empty: none. May block."""
@@ -125,8 +130,8 @@ class Processor:
 
     process_batches: Callable[[int, Sequence[Batch]], Iterable[Output]] | None = None
     """Takes in several batches that came one after the other from the inbound edge `ordinal`, nothing between them: as
-    `process` of each in turn. A method of processors for which one call of a kernel for all of them is cheaper; None:
-    they are given one by one.
+    `process` of each in turn. A list of batches of one row or more is sent together. A method of processors for which
+    one call of a kernel for all of them is cheaper; None: they are given one by one.
     """
 
     def process_watermark(self, watermark: int) -> Iterable[Output]:

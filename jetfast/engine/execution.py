@@ -380,6 +380,7 @@ class Execution:
             execution_id=self.execution_id,
             now_us=self.now_us,
             connected_ports=frozenset(edge.edge.source_port for edge in plan.outbound(vertex.vertex.name)),
+            partition_owners=plan.port_owners(vertex.vertex.name, self.partition_count),
             deliver=self.deliver,
         )
 

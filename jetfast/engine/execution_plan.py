@@ -122,6 +122,17 @@ class ExecutionPlan:
                 first.add(name)
         return first
 
+    def port_owners(self, vertex: str, partition_count: int) -> dict[int, npt.NDArray[np.int32]]:
+        """As `ProcessorContext.partition_owners`."""
+        by_port: dict[int, list[EdgePlan]] = {}
+        for plan in self.outbound(vertex):
+            by_port.setdefault(plan.edge.source_port, []).append(plan)
+        return {
+            port: edges[0].partition_owners(partition_count)
+            for port, edges in by_port.items()
+            if len(edges) == 1 and edges[0].edge.routing.kind is RoutingKind.PARTITIONED and edges[0].edge.routing.keys
+        }
+
     def state_owners(self, vertex: str, partition_count: int) -> npt.NDArray[np.int32]:
         """The processor, by its index in the cluster, that each partition's state is given to when it is restored.
 

@@ -57,10 +57,10 @@ class CheckingOutbox(Outbox):
 
         self.send, self.broadcast, self.send_run = checked_send, checked_broadcast, self.send_one_by_one
 
-    def send_to(self, port: int, batch: Batch) -> bool:
-        """Send rows to a port; nothing happens if nobody reads it."""
+    def send_to(self, port: int, batch: Batch, owner: int | None = None) -> bool:
+        """Send rows to a port (and there to `owner`); nothing happens if nobody reads it."""
         self.check(port, batch)
-        return super().send_to(port, batch)
+        return super().send_to(port, batch, owner)
 
     def check(self, port: int, batch: Batch) -> None:
         """Raise ProtocolError if a row is late, and none of its time was when it came in."""

@@ -63,6 +63,14 @@ class OutboundEdge:
                 return index
         return len(batches)
 
+    def send_to(self, owner: int, batch: Batch) -> bool:
+        """Send rows whose keys one target of a partitioned edge owns. False: call `resume` until it gives True."""
+        offer = self.offers[owner]
+        nbytes = batch.nbytes if self.measured else 0
+        if not offer(batch, nbytes):
+            self.remaining.append((offer, batch, nbytes))
+        return self.all_sent()
+
     def broadcast(self, item: ControlItem) -> bool:
         """Send a control item to every queue. False: call `resume` until it gives True."""
         remaining = self.remaining
@@ -297,10 +305,13 @@ class Outbox:
                 return index
         return len(batches)
 
-    def send_to(self, port: int, batch: Batch) -> bool:
-        """Send rows to a port; nothing happens if nobody reads it."""
+    def send_to(self, port: int, batch: Batch, owner: int | None = None) -> bool:
+        """Send rows to a port (and there to `owner`); nothing happens if nobody reads it."""
         for edge in self.ports.get(port, ()):
-            edge.send(batch)
+            if owner is None:
+                edge.send(batch)
+            else:
+                edge.send_to(owner, batch)
         return not self.blocked
 
     def broadcast_to_all(self, item: ControlItem) -> bool:

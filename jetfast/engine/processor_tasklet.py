@@ -241,7 +241,7 @@ class ProcessorTasklet:
             self.batches_out += 1
             self.rows_out += rows
             self.emitted = True
-            return outbox.send_to(item.port, item.batch)
+            return outbox.send_to(item.port, item.batch, item.owner)
         if type(item) is Watermark:
             # A step that keeps rows back may hold its watermark back by as much; it may not make one of its own.
             received = MIN_TIME if self.inbound is None else self.inbound.watermark
@@ -313,12 +313,15 @@ class ProcessorTasklet:
         self.rows_in += rows
         self.batch = event
         processor = self.processor
+        output: Iterable[Any]
         if processor.process_batches is None or not (more := inbound.poll_batches(ROWS_PER_CALL - rows)):
             output = processor.process(inbound.ordinal, event)
         else:
             self.batches_in += len(more)
             self.rows_in += count_rows(more)
             output = processor.process_batches(inbound.ordinal, [event, *more])
+            if type(output) is list and all(type(item) is Batch for item in output):
+                output = (output,)
         if type(output) is tuple:  # the common case: one batch in, one or none out
             if not output:
                 return True

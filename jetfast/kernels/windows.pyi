@@ -95,10 +95,16 @@ class FrameTable:
     ) -> None: ...
     rows: int
     rejected_rows: int
+    partials: int  # pairs of key and frame with rows, of frames that have left
+    partial_rows: int  # rows in those frames
+    keys: int  # that have a slot
+    owner: int  # of what the last take_partials gave
+    def set_owners(self, owners: Sequence[int] | npt.NDArray[np.int32], owner_count: int) -> None: ...
     def accumulate(self, batch: Batch) -> None: ...
     def accumulate_all(self, batches: Sequence[Batch]) -> None: ...  # one after the other
     def advance(self, watermark: int) -> None: ...  # frames with end <= watermark become due
     def flush(self) -> None: ...  # all frames become due
+    def forget_keys(self) -> None: ...  # those that are in no frame
     def take_partials(self, rows_max: int = 65536) -> Batch | None: ...
     def tell_places(self) -> None: ...  # as WindowTable
     def taken_rows(self) -> tuple[Rows, Places, Frames]: ...

@@ -553,6 +553,7 @@ cdef class WindowTable(ResultTable):
         check_batch_schema(batch.schema, self.layout.partial_schema, "a batch of partial results")
         cdef PartialColumns columns = self.layout.partial_columns(batch)
         cdef KernelClock* clock = kernel_clock()
+        columns.columns = &batch.rows
         self.started = True
         with nogil:
             clock.enter()
@@ -589,7 +590,37 @@ cdef class FrameTable:
     def __init__(self, schema, keys, time, aggregates, size_us, slide_us, offset_us=0):
         self.layout = TableLayout(schema, keys, time, aggregates, size_us, slide_us, offset_us, 1)
         self.table = make_unique[CppFrameTable](self.layout.spec, dereference(shared_arena()))
-        self.layout.set_partial_schema(dereference(self.table).fields())
+        self.layout.set_partial_schema(dereference(self.table).partial_fields())
+
+    def set_owners(self, owners, int32_t owner_count):
+        """Give partials by the owner of their keys from now on: `owner` tells whose those of the last call are.
+
+        owners : int32 ndarray, shape (partition_count,), in [0, owner_count)
+        Raises ValueError for owners out of range. Before the first row.
+        """
+        if owner_count < 1 or len(owners) == 0 or min(owners) < 0 or max(owners) >= owner_count:
+            raise ValueError(f"owners must be in [0, {owner_count}), one for each partition")
+        dereference(self.table).set_owners(owners, owner_count)
+
+    @property
+    def owner(self):
+        """Of all that the last `take_partials` gave; 0 if there are no owners."""
+        return dereference(self.table).owner
+
+    @property
+    def partials(self):
+        """Pairs of a key and a frame that it has rows in, of all frames that have left."""
+        return dereference(self.table).partials
+
+    @property
+    def partial_rows(self):
+        """Rows that were in those frames."""
+        return dereference(self.table).partial_rows
+
+    @property
+    def keys(self):
+        """Keys that have a slot: those of the frames, and others that left a while ago."""
+        return dereference(self.table).keys().live()
 
     @property
     def partial_schema(self):
@@ -612,7 +643,7 @@ cdef class FrameTable:
         cdef KernelClock* clock = kernel_clock()
         with nogil:
             clock.enter()
-            dereference(self.table).accumulate(columns)
+            dereference(self.table).accumulate(columns, NULL)
             clock.leave()
 
     def accumulate_all(self, batches):
@@ -626,7 +657,7 @@ cdef class FrameTable:
         with nogil:
             clock.enter()
             for position in range(columns.size()):
-                dereference(self.table).accumulate(columns[position])
+                dereference(self.table).accumulate(columns[position], NULL)
             clock.leave()
 
     def advance(self, int64_t watermark):
@@ -637,15 +668,20 @@ cdef class FrameTable:
         """Make every frame due."""
         dereference(self.table).flush()
 
+    def forget_keys(self):
+        """Let go of all keys that are in no frame; some are kept otherwise, for they often come back."""
+        dereference(self.table).forget_keys()
+
     def take_partials(self, int64_t rows_max=65536):
-        """Return the next due partials (partial_schema, ascending frame, at most rows_max rows), or None: none is left."""
+        """Return the next due partials (partial_schema, of one owner, for whom frames ascend; at most rows_max rows), or None:
+        none is left. Of frames that nearly all keys have rows in, the others come along with a row count of 0."""
         cdef Rows rows
         if rows_max < 1:
             raise ValueError(f"rows_max must be at least 1, got {rows_max}")
         cdef KernelClock* clock = kernel_clock()
         with nogil:
             clock.enter()
-            rows = dereference(self.table).take_partials(rows_max)
+            rows = dereference(self.table).emit(rows_max)
             clock.leave()
         if rows.row_count == 0:
             return None

@@ -1,12 +1,12 @@
 """First stage of a window in two: near the source, makes one partial per key and frame out of many rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from jetfast.core.aggregate import AggregateColumn, AnyAggregateColumn
 from jetfast.core.batch import Batch
-from jetfast.core.items import Output
+from jetfast.core.items import MAIN_PORT, Emit, Output
 from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.core.windows import Window
 from jetfast.kernels.windows import FrameTable
@@ -20,6 +20,9 @@ class AccumulateByFrame(Processor):
     Partials leave when the watermark passes the end of their frame, when all inputs turn idle, at a barrier and at
     the end; a row of a frame that has left opens a new partial. Parameters as of `SlidingWindowProcessor`.
     """
+
+    port = MAIN_PORT
+    """Where partials leave."""
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class AccumulateByFrame(Processor):
             window.slide_us,
             window.offset_us,
         )
+        self.frames = table
         only_kernel = all(isinstance(aggregate, AggregateColumn) for aggregate in aggregates)
         self.table: FrameTable | BatchFrameTable = (
             table if only_kernel else BatchFrameTable(table, schema, len(keys), time, aggregates, window)
@@ -51,30 +55,35 @@ class AccumulateByFrame(Processor):
     def open(self, context: ProcessorContext) -> None:
         self.counters = context.counters
         self.counters["rejected_rows"] = 0
+        owners = context.partition_owners.get(self.port)
+        self.knows_owners = owners is not None and self.table is self.frames
+        if owners is not None and self.knows_owners:
+            self.frames.set_owners(owners, int(owners.max()) + 1)
 
-    def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
-        table = self.table
-        table.accumulate(batch)
-        self.counters["rejected_rows"] = table.rejected_rows
-        return ()
+    def process(self, ordinal: int, batch: Batch) -> Iterable[Output]:
+        return self.accumulate((batch,))
 
-    def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> tuple[Output, ...]:
+    def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> Iterable[Output]:
+        return self.accumulate(batches)
+
+    def accumulate(self, batches: Sequence[Batch]) -> Iterable[Output]:
+        """Take in rows."""
         table = self.table
         table.accumulate_all(batches)
         self.counters["rejected_rows"] = table.rejected_rows
         return ()
 
-    def process_watermark(self, watermark: int) -> Iterator[Output]:
+    def process_watermark(self, watermark: int) -> Iterable[Output]:
         self.table.advance(watermark)
         return self.take_partials()
 
-    def process_idle(self) -> Iterator[Output]:
+    def process_idle(self) -> Iterable[Output]:
         return self.flush()
 
-    def process_barrier(self) -> Iterator[Output]:
+    def process_barrier(self) -> Iterable[Output]:
         return self.flush()
 
-    def complete(self) -> Iterator[Output]:
+    def complete(self) -> Iterable[Output]:
         return self.flush()
 
     def flush(self) -> Iterator[Output]:
@@ -86,4 +95,5 @@ class AccumulateByFrame(Processor):
         """Give the partials that are due."""
         table = self.table
         while (partials := table.take_partials()) is not None:
-            yield partials
+            owner = self.frames.owner if self.knows_owners else None
+            yield partials if owner is None and self.port == MAIN_PORT else Emit(self.port, partials, owner)

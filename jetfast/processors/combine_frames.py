@@ -1,14 +1,17 @@
 """Second stage of a window in two: combines the partials of all first stages, and judges which rows are late."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from jetfast.core.batch import Batch
 from jetfast.core.items import Output
 from jetfast.processors.sliding_window import SlidingWindowProcessor
 
+PARTIALS = 0
+"""Inbound edge of partials. Any other brings rows as they are: of a first stage that lets them pass."""
+
 
 class CombineFrames(SlidingWindowProcessor):
-    """Takes the partials of `AccumulateByFrame`; gives results as `SlidingWindowProcessor` does, without late rows.
+    """Takes the partials of first stages; gives results as `SlidingWindowProcessor` does, without late rows.
 
     Late rows are counted in rows: each partial carries its count. What is saved is the same as in one stage, so that
     a restart may change the plan. Parameters as of `SlidingWindowProcessor`; `schema` is that of the first stage's
@@ -16,11 +19,15 @@ class CombineFrames(SlidingWindowProcessor):
     """
 
     def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
+        if ordinal != PARTIALS:
+            return super().process(ordinal, batch)
         self.table.accumulate_partials(batch)
         self.count_rows()
         return ()
 
-    def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> tuple[Output, ...]:
+    def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> Iterable[Output]:
+        if ordinal != PARTIALS:
+            return super().process_batches(ordinal, batches)
         for batch in batches:
             self.table.accumulate_partials(batch)
         self.count_rows()

@@ -535,7 +535,7 @@ class _Run:
 
 
 def _rows(item: Batch | Emit) -> Iterator[Any]:
-    port, batch = item if isinstance(item, Emit) else (MAIN_PORT, item)
+    port, batch = (item.port, item.batch) if isinstance(item, Emit) else (MAIN_PORT, item)
     for row in batch.to_arrow().to_pylist():
         yield row if port == MAIN_PORT else OnPort(port, row)
 

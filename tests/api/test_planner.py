@@ -137,20 +137,42 @@ def test_late_rows_are_whole_and_without_columns_that_the_planner_added() -> Non
     assert edge_into(dag, "result").schema.names == ["odd", "window_start", "window_end", "s"]
 
 
-def test_a_window_is_one_vertex_on_one_member_and_two_on_several() -> None:
+def test_a_window_is_one_vertex_for_one_processor_and_two_for_several() -> None:
     pipeline = jf.Pipeline()
     counts(timed(pipeline), n=jf.count(), m=jf.mean("w")).collect()
-    dag = pipeline.plan(member_count=1, workers=2)
+    dag = pipeline.plan(member_count=1, workers=1)
     assert set(dag.vertices) == {"rows", "counts", "result"}
     edge = edge_into(dag, "counts")
     assert (edge.routing, edge.distributed) == (partitioned("k"), False)
-    dag = pipeline.plan(member_count=2, workers=2)
-    assert set(dag.vertices) == {"rows", "counts (accumulate)", "counts", "result"}
-    first, second = edge_into(dag, "counts (accumulate)"), edge_into(dag, "counts")
-    assert (first.routing, first.distributed) == (ISOLATED, False)
-    assert (second.routing, second.distributed) == (partitioned("k"), True)
+    for member_count, workers in ((1, 2), (2, 1), (2, 2)):
+        dag = pipeline.plan(member_count=member_count, workers=workers)
+        assert set(dag.vertices) == {"rows", "counts (accumulate)", "counts", "result"}
+        first = edge_into(dag, "counts (accumulate)")
+        assert (first.routing, first.distributed) == (ISOLATED, False)
+        partials, rows = dag.inbound("counts")
+        assert [edge.source_port for edge in (partials, rows)] == [1, 0]
+        assert partials.schema.names == ["k", "frame", "rows", "w.nulls", "w.sum"]
+        assert rows.schema == first.schema
+        for edge in (partials, rows):
+            assert (edge.routing, edge.distributed) == (partitioned("k"), member_count > 1)
+
+
+def test_whether_a_window_has_two_stages_can_be_said() -> None:
+    pipeline = jf.Pipeline()
+    counts(timed(pipeline), n=jf.count(), m=jf.mean("w")).collect()
     assert set(pipeline.plan(member_count=2, two_stage=False).vertices) == {"rows", "counts", "result"}
-    assert "counts (accumulate)" in pipeline.plan(member_count=1, two_stage=True).vertices
+    dag = pipeline.plan(member_count=1, two_stage=True)
+    assert set(dag.vertices) == {"rows", "counts (accumulate)", "counts", "result"}
+    assert edge_into(dag, "counts").source_port == 0
+
+
+def test_states_of_aggregates_over_batches_are_made_near_the_source_only_where_rows_cross_between_members() -> None:
+    pipeline = jf.Pipeline()
+    counts(timed(pipeline), n=jf.count_distinct("v")).collect()
+    assert set(pipeline.plan(member_count=1, workers=2).vertices) == {"rows", "counts", "result"}
+    dag = pipeline.plan(member_count=2)
+    assert set(dag.vertices) == {"rows", "counts (accumulate)", "counts", "result"}
+    assert edge_into(dag, "counts").source_port == 0
 
 
 def test_a_window_whose_late_rows_are_wanted_takes_one_stage() -> None:

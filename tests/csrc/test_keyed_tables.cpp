@@ -2,6 +2,7 @@
 // clock of kernels counts no more than passes.
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -25,8 +26,8 @@ uint64_t next_random(uint64_t& state) {  // splitmix64 (Vigna 2015)
 struct Input {
   std::vector<int64_t> keys, times, values;
 
-  void add(uint64_t& state, int64_t now) {
-    keys.push_back(static_cast<int64_t>(next_random(state) % 12));
+  void add(uint64_t& state, int64_t now, uint64_t key_count = 12) {
+    keys.push_back(static_cast<int64_t>(next_random(state) % key_count));
     times.push_back(now + static_cast<int64_t>(next_random(state) % 90) - 70);
     values.push_back(static_cast<int64_t>(next_random(state) % 1000) - 500);
   }
@@ -70,45 +71,67 @@ void collect(Table& table, Results& results) {
   }
 }
 
-void two_stages_equal_one(WindowShape shape) {
+// Without owners one table takes all partials; else there is one for each. With many keys frames leave whole. `packed`: the
+// second stage's frames are lists of keys.
+void two_stages_equal_one(WindowShape shape, int32_t owner_count, uint64_t key_count, uint64_t rows_max, bool packed) {
   Arena arena;
-  WindowTable all(make_spec(shape), arena), second(make_spec(shape), arena);
+  WindowTable all(make_spec(shape), arena);
   FrameTable first(make_spec(shape), arena);
+  std::vector<std::unique_ptr<WindowTable>> second;
+  for (int32_t owner = 0; owner < std::max(owner_count, 1); ++owner) {
+    second.push_back(std::make_unique<WindowTable>(make_spec(shape), arena));
+    if (packed) second.back()->set_dense_bytes(0);
+  }
+  std::vector<int32_t> owners(271);
+  for (size_t partition = 0; partition < owners.size(); ++partition)
+    owners[partition] = static_cast<int32_t>(partition) % std::max(owner_count, 1);
+  if (owner_count > 0) first.set_owners(owners, owner_count);
   Results wanted, found;
   uint64_t state = 5;
   const auto hand_over = [&] {
-    for (Rows rows = first.take_partials(11); rows.row_count > 0; rows = first.take_partials(11)) {
+    for (Rows rows = first.emit(301); rows.row_count > 0; rows = first.emit(301)) {
       PartialColumns partials;
       partials.row_count = rows.row_count;
+      partials.columns = &rows;
       partials.keys = {rows.columns[0].view};
       partials.frame = rows.columns[1].view;
       for (size_t field = 2; field < rows.columns.size(); ++field) partials.fields.push_back(rows.columns[field].view);
-      second.accumulate_partials(partials);
+      second[static_cast<size_t>(first.owner)]->accumulate_partials(partials);
     }
   };
   int64_t now = -500;
   for (int round = 0; round < 100; ++round, now += 25) {
     Input input;
-    for (uint64_t row = 0, rows = next_random(state) % 60; row < rows; ++row) input.add(state, now);
+    for (uint64_t row = 0, rows = next_random(state) % rows_max; row < rows; ++row) input.add(state, now, key_count);
     all.accumulate(input.columns(), nullptr);
-    first.accumulate(input.columns());
+    first.accumulate(input.columns(), nullptr);
     const int64_t watermark = now - 80;  // no row is late
     first.advance(watermark);
     if (round % 9 == 8) first.flush();
     hand_over();
-    for (WindowTable* table : {&all, &second}) {
+    all.advance(watermark);
+    collect(all, wanted);
+    for (auto& table : second) {
       table->advance(watermark);
-      collect(*table, table == &all ? wanted : found);
+      collect(*table, found);
     }
+    if (round % 40 == 39) first.forget_keys();
   }
   first.flush();
   hand_over();
   all.advance(kMaxTime);
-  second.advance(kMaxTime);
   collect(all, wanted);
-  collect(second, found);
+  int64_t rows = 0;
+  for (auto& table : second) {
+    table->advance(kMaxTime);
+    collect(*table, found);
+    rows += table->rows;
+  }
   CHECK(!wanted.empty() && found == wanted);
+  CHECK(rows == all.rows && rows == first.partial_rows && first.partials < rows);
   CHECK(first.memory().keys == 0);
+  first.forget_keys();
+  CHECK(first.keys().live() == 0);
 }
 
 void sessions_equal_rows_sorted_by_time(int64_t timeout) {
@@ -164,7 +187,11 @@ void the_clock_counts_no_more_than_passes() {
 }  // namespace
 
 int main() {
-  for (const WindowShape shape : {WindowShape{10, 10, 0}, WindowShape{50, 10, 3}}) two_stages_equal_one(shape);
+  for (const WindowShape shape : {WindowShape{10, 10, 0}, WindowShape{50, 10, 3}}) {
+    two_stages_equal_one(shape, 0, 12, 60, false);
+    two_stages_equal_one(shape, 3, 12, 60, false);
+    for (const bool packed : {false, true}) two_stages_equal_one(shape, 2, 700, 20000, packed);
+  }
   for (const int64_t timeout : {int64_t{1}, int64_t{7}, int64_t{40}}) sessions_equal_rows_sorted_by_time(timeout);
   the_clock_counts_no_more_than_passes();
   return 0;

@@ -122,6 +122,7 @@ PIPELINES = {
     "rows": (passing, False),
     "sliding windows": (windowed(jf.sliding("100us", "20us")), False),
     "windows in two stages": (windowed(jf.sliding("60us", "20us")), True),
+    "windows in two stages where it pays": (windowed(jf.sliding("60us", "20us")), None),
     "sessions": (windowed(jf.session("8us")), False),
     "all rows of two sources": (united, True),
 }

@@ -102,3 +102,15 @@ def test_rows_that_nobody_reads_are_dropped(edges):
     assert outbox.send(batch_of(1))
     assert outbox.send_to(7, batch_of(1))
     assert len(queue) == 0
+
+
+def test_rows_of_one_owner_go_to_it_without_a_look_and_wait_for_room_there():
+    queues = [SpscQueue(1) for _ in range(4)]
+    targets = [Target(0, index, queue.offer) for index, queue in enumerate(queues)]
+    outbox = Outbox([(0, EDGES["single"](targets)), (2, EDGES["partitioned"](targets))])
+    assert outbox.send_to(2, batch_of(*range(100)), 3)
+    assert [len(queue) for queue in queues] == [0, 0, 0, 1]
+    assert not outbox.send_to(2, batch_of(7), 3)
+    assert queues[3].poll().row_count == 100
+    assert outbox.resume()
+    assert queues[3].poll().row_count == 1

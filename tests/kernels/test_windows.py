@@ -348,18 +348,28 @@ def test_each_partition_is_treated_by_its_own_bound(
     keys=key_columns,
     script=steps,
     stages=st.integers(1, 3),
+    owners=st.integers(0, 3),
     flushes=st.lists(st.booleans(), min_size=1, max_size=4),
 )
-def test_two_stages_equal_one(window: Any, keys: list[str], script: Any, stages: int, flushes: Any) -> None:
+def test_two_stages_equal_one(
+    window: Any, keys: list[str], script: Any, stages: int, owners: int, flushes: Any
+) -> None:
     """First stages flush at watermarks and now and then in between; the second counts late ones in rows."""
     slow = reference(window, keys)
     first = [FrameTable(SCHEMA, keys, "t", AGGREGATES, *window) for _ in range(stages)]
+    for table in first:
+        if owners:
+            table.set_owners(np.arange(271, dtype=np.int32) % owners, owners)
     second = make_table(window, keys)
     assert all(table.partial_schema == second.partial_schema for table in first)
 
     def take(table: FrameTable) -> None:
         while (partials := table.take_partials(5)) is not None:
             assert 0 < partials.row_count <= 5
+            if owners:
+                columns = [partials.to_arrow().column(key) for key in keys]
+                partitions = assign_partitions(columns) if keys else np.zeros(partials.row_count, np.int32)
+                assert (partitions % owners == table.owner).all()
             second.accumulate_partials(partials)
 
     for number, step in enumerate(watermarks(script)):

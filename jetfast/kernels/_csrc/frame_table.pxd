@@ -1,11 +1,13 @@
 # Declarations of csrc/jetfast/frame_table.hpp
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector
 
 from jetfast.kernels._csrc.accumulators cimport Field
 from jetfast.kernels._csrc.arena cimport Arena
 from jetfast.kernels._csrc.batch cimport Rows
+from jetfast.kernels._csrc.key_index cimport KeyIndex
 from jetfast.kernels._csrc.keyed_frames cimport BatchColumns, MemoryUse, Places, TableSpec
+from jetfast.kernels._csrc.keyed_results cimport LateRows
 
 
 cdef extern from "jetfast/frame_table.hpp" namespace "jetfast" nogil:
@@ -14,9 +16,15 @@ cdef extern from "jetfast/frame_table.hpp" namespace "jetfast" nogil:
         int64_t rows
         int64_t rejected_rows
         Places* places
-        const vector[Field]& fields() noexcept
+        int64_t partials
+        int64_t partial_rows
+        int32_t owner
+        KeyIndex& keys() noexcept
+        const vector[Field]& partial_fields() noexcept
         MemoryUse memory() except +
-        void accumulate(const BatchColumns& batch) except +
+        void set_owners(vector[int32_t] owners, int32_t owner_count) except +
+        void accumulate(const BatchColumns& batch, LateRows* late) except +
         void advance(int64_t watermark) noexcept
         void flush() noexcept
-        Rows take_partials(int64_t rows_max) except +
+        void forget_keys() except +
+        Rows emit(int64_t rows_max) except +

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libcpp.vector cimport vector
 
+from jetfast.kernels._csrc.batch cimport Rows
 from jetfast.kernels._csrc.column_view cimport ColumnView
 from jetfast.kernels._csrc.frame cimport WindowShape
 
@@ -39,6 +40,7 @@ cdef extern from "jetfast/keyed_frames.hpp" namespace "jetfast" nogil:
 
     cdef cppclass PartialColumns:
         int64_t row_count
+        const Rows* columns
         vector[ColumnView] keys
         ColumnView frame
         vector[ColumnView] fields

@@ -1,0 +1,71 @@
+// Slots of key columns that come again and again: a first stage sends the same columns with each frame (frame_table.hpp).
+//
+// Columns are known by their memory, which cannot be used for anything else as long as a reference to it is kept here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "jetfast/batch.hpp"
+#include "jetfast/key_index.hpp"
+
+namespace jetfast {
+
+// The slots of the keys of a batch: a list, or without `slots` those from `first` on.
+struct SlotList {
+  const uint32_t* slots;
+  uint32_t first;
+};
+
+class KnownKeys {
+ public:
+  // Of the first columns of a batch, as many as there are key columns.
+  SlotList find_or_insert(const Rows& batch, KeyIndex& keys) {
+    for (const Entry& entry : entries_)
+      if (entry.releases == keys.releases() && entry.is_of(batch)) return entry.list();
+    if (entries_.size() < kEntries) entries_.emplace_back();
+    else next_ = (next_ + 1) % kEntries;
+    Entry& entry = entries_.size() < kEntries ? entries_.back() : entries_[next_];
+    entry.columns.assign(batch.columns.begin(), batch.columns.begin() + static_cast<std::ptrdiff_t>(keys.types().size()));
+    std::vector<ColumnView> views;
+    for (const Column& column : entry.columns) views.push_back(column.view);
+    entry.slots.resize(static_cast<size_t>(batch.row_count));
+    keys.find_or_insert(views.data(), nullptr, batch.row_count, entry.slots.data());
+    entry.releases = keys.releases();
+    entry.in_row = true;
+    for (size_t row = 0; row < entry.slots.size(); ++row)
+      entry.in_row = entry.in_row && entry.slots[row] == entry.slots[0] + static_cast<uint32_t>(row);
+    return entry.list();
+  }
+
+ private:
+  struct Entry {
+    std::vector<Column> columns;
+    std::vector<uint32_t> slots;
+    uint64_t releases = 0;  // of the index when the slots were found: a slot that is given back may get another key
+    bool in_row = false;
+
+    SlotList list() const { return in_row ? SlotList{nullptr, slots[0]} : SlotList{slots.data(), 0}; }
+
+    bool is_of(const Rows& batch) const {
+      if (static_cast<int64_t>(slots.size()) != batch.row_count) return false;
+      for (size_t column = 0; column < columns.size(); ++column) {
+        const ColumnView &left = columns[column].view, &right = batch.columns[column].view;
+        if (left.values != right.values || left.offsets != right.offsets || left.bytes != right.bytes ||
+            left.validity != right.validity || left.validity_offset != right.validity_offset ||
+            left.bits_offset != right.bits_offset)
+          return false;
+      }
+      return true;
+    }
+  };
+
+  // More than there are workers in a member: each has a list for each processor of the second stage.
+  static constexpr size_t kEntries = 64;
+
+  std::vector<Entry> entries_;
+  size_t next_ = 0;
+};
+
+}  // namespace jetfast

@@ -1,0 +1,90 @@
+"""First stage of a window in two, as long as it thins the rows: else they go on as they are."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from jetfast.core.aggregate import AnyAggregateColumn
+from jetfast.core.batch import Batch
+from jetfast.core.items import Output
+from jetfast.core.windows import Window
+from jetfast.processors.accumulate_by_frame import AccumulateByFrame
+from jetfast.types import MIN_TIME
+
+PARTIALS_PORT = 1
+
+ROWS_PER_PARTIAL = 4
+"""Rows for each pair of a key and a frame that make partials cheaper than rows that are divided by their keys."""
+ROWS_PER_SENT_PARTIAL = 2
+"""As many if rows would leave their member: they are encoded, copied and decoded."""
+KEYS_MAX = 1 << 17
+"""With more keys nothing fits the caches, and both stages wait for memory; rows that stay in their member cost less."""
+FRAMES_PASSED_ON = 16, 1024
+"""After so many frames of rows as they are it tries again, first and in the long run (twice as many each time)."""
+
+
+class AccumulateWhereItPays(AccumulateByFrame):
+    """Partials go to port 1, rows as they are to the main port.
+
+    Each watermark that ends frames shows how many rows a partial stands for. If they are too few, rows pass by for a
+    while. Nothing of it is saved, for it changes no result. Parameters as of `AccumulateByFrame`, none of the
+    aggregates over batches, and
+
+    crosses_members : may rows leave their member behind this step?
+    """
+
+    port = PARTIALS_PORT
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        time: str,
+        aggregates: Sequence[AnyAggregateColumn],
+        window: Window,
+        crosses_members: bool,
+    ) -> None:
+        super().__init__(schema, keys, time, aggregates, window)
+        self.window = window
+        self.rows_per_partial = ROWS_PER_SENT_PARTIAL if crosses_members else ROWS_PER_PARTIAL
+        self.keys_max = None if crosses_members else KEYS_MAX
+        self.passes_rows = False
+        self.frames_to_pass = FRAMES_PASSED_ON[0]
+        self.tries_again_at = MIN_TIME
+        """The watermark behind which rows are accumulated again."""
+        self.watermark = MIN_TIME
+
+    def accumulate(self, batches: Sequence[Batch]) -> Iterable[Output]:
+        if self.passes_rows:
+            return list(batches)
+        super().accumulate(batches)
+        if self.keys_max is not None and self.frames.keys > self.keys_max:
+            return self.pass_rows()
+        return ()
+
+    def process_watermark(self, watermark: int) -> Iterable[Output]:
+        self.watermark = watermark
+        if not self.passes_rows:
+            return self.give_and_judge(watermark)
+        if watermark >= self.tries_again_at:
+            self.passes_rows = False
+        return ()
+
+    def give_and_judge(self, watermark: int) -> Iterator[Output]:
+        """The partials of the frames that end now: do they stand for enough rows?"""
+        frames = self.frames
+        partials, rows = frames.partials, frames.partial_rows
+        yield from super().process_watermark(watermark)
+        partials, rows = frames.partials - partials, frames.partial_rows - rows
+        if rows < self.rows_per_partial * partials:
+            yield from self.pass_rows()
+        elif partials > 0:
+            self.frames_to_pass = FRAMES_PASSED_ON[0]
+
+    def pass_rows(self) -> Iterator[Output]:
+        """Accumulate no more for a while; the partials of what is there."""
+        self.passes_rows = True
+        self.tries_again_at = self.watermark + self.frames_to_pass * self.window.slide_us
+        self.frames_to_pass = min(2 * self.frames_to_pass, FRAMES_PASSED_ON[1])
+        yield from self.flush()
+        self.frames.forget_keys()

@@ -1,0 +1,125 @@
+"""The first stage of windows: frames of many keys leave whole, by owner, and come to the same as all rows at once."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from jetfast.kernels.columns import Batch
+from jetfast.kernels.partitioning import assign_partitions
+from jetfast.kernels.windows import FrameTable, WindowTable
+from jetfast.types import MAX_TIME
+
+KEYS = 1000
+OWNERS = 2
+SLIDE_US = 1000
+SCHEMA = pa.schema([("key", pa.int64()), ("time", pa.timestamp("us")), ("value", pa.float64())])
+AGGREGATES = [
+    *[("rows", "count", None), ("values", "count_values", "value"), ("mean", "mean", "value")],
+    *[("least", "min", "value"), ("deviation", "stddev_pop", "value")],
+]
+WINDOWS = {"tumbling": (SLIDE_US, SLIDE_US), "sliding": (5 * SLIDE_US, SLIDE_US)}
+
+
+def frames(count: int, rows: int) -> Iterator[Batch]:
+    """Of one frame each. Keys come and go, in ranges that move; one key in 20 is null, and one value in 9."""
+    random = np.random.default_rng(2)
+    for frame in range(count):
+        keys = random.integers(frame * 30, frame * 30 + KEYS, rows)
+        times = random.integers(frame * SLIDE_US, (frame + 1) * SLIDE_US, rows)
+        columns = [
+            pa.array(keys, mask=keys % 20 == 0),
+            pa.array(times).cast(pa.timestamp("us")),
+            pa.array(random.integers(-999, 999, rows) / 64, mask=random.random(rows) < 1 / 9),
+        ]
+        yield Batch.from_arrow(pa.record_batch(columns, schema=SCHEMA))
+
+
+def first_stage(window: str) -> FrameTable:
+    table = FrameTable(SCHEMA, ["key"], "time", AGGREGATES, *WINDOWS[window])
+    table.set_owners(np.arange(271, dtype=np.int32) % OWNERS, OWNERS)
+    return table
+
+
+def second_stage(window: str) -> WindowTable:
+    return WindowTable(SCHEMA, ["key"], "time", AGGREGATES, *WINDOWS[window])
+
+
+def taken(table: FrameTable) -> Iterator[tuple[int, Batch]]:
+    while (partials := table.take_partials()) is not None:
+        yield table.owner, partials
+
+
+def results(table: WindowTable) -> Iterator[dict[str, Any]]:
+    while (batch := table.emit()) is not None:
+        yield from batch.to_arrow().to_pylist()
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(repr({name: round(v, 9) if isinstance(v, float) else v for name, v in row.items()}) for row in rows)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("rows", [3000, 450], ids=["nearly all keys", "less than half of the keys"])
+def test_frames_of_many_keys_come_to_what_all_rows_at_once_do(window: str, rows: int) -> None:
+    all_rows, first, second = second_stage(window), first_stage(window), [second_stage(window) for _ in range(OWNERS)]
+    wanted, found = [], []
+    for number, batch in enumerate(frames(8, rows)):
+        all_rows.accumulate(batch)
+        first.accumulate(batch)
+        watermark = MAX_TIME if number == 7 else (number + 1) * SLIDE_US
+        first.advance(watermark)
+        for owner, partials in taken(first):
+            second[owner].accumulate_partials(partials)
+        for table, output in [(all_rows, wanted), *((table, found) for table in second)]:
+            table.advance(watermark)
+            output += results(table)
+    assert in_order(found) == in_order(wanted)
+    assert sum(table.rows for table in second) == all_rows.rows == first.partial_rows
+
+
+def test_partials_of_a_whole_frame_are_those_of_the_keys_that_an_owner_has() -> None:
+    first = first_stage("tumbling")
+    for batch in frames(2, 3000):
+        first.accumulate(batch)
+    first.flush()
+    for owner, partials in taken(first):
+        assert (assign_partitions([partials.to_arrow().column("key")]) % OWNERS == owner).all()
+    assert first.partials < first.partial_rows == 6000
+
+
+def test_keys_without_rows_in_a_whole_frame_have_no_results_after_a_restore() -> None:
+    """Restored and late frames are lists of keys: those without rows are not among them."""
+    first, second = first_stage("tumbling"), second_stage("tumbling")
+    early, late = frames(2, 3000)
+    for batch in (early, late):
+        first.accumulate(batch)
+    first.flush()
+    partials = [partials for _, partials in taken(first)]
+    zeros = sum(sum(rows == 0 for rows in batch.to_arrow().column("rows").to_pylist()) for batch in partials)
+    assert zeros > 0
+    for batch in partials:
+        second.restore(batch.to_arrow())
+    second.finish_restore()
+    second.advance(MAX_TIME)
+    assert all(row["rows"] > 0 for row in results(second))
+
+
+def test_owners_are_checked() -> None:
+    for owners, count in (([0, 2], 2), ([-1], 1), ([], 1), ([0], 0)):
+        with pytest.raises(ValueError, match="owners must be in"):
+            first_stage("tumbling").set_owners(owners, count)
+
+
+def test_keys_that_are_forgotten_give_up_their_slots_and_come_back() -> None:
+    first = first_stage("tumbling")
+    (batch,) = frames(1, 6000)
+    for _ in range(2):
+        first.accumulate(batch)
+        keys = first.keys
+        first.flush()
+        assert sum(partials.row_count for _, partials in taken(first)) == keys > 900
+        first.forget_keys()
+        assert first.keys == 0
