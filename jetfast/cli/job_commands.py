@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from jetfast.cli.output import AsJson, command, print_facts, print_json, print_table
-from jetfast.cli.pipeline_commands import PipelineFile, Store, Supervise, continue_from_file
+from jetfast.cli.pipeline_commands import PipelineFile, Store, Supervise, UnlessCompleted, continue_from_file
 from jetfast.cli.report_text import describe_outcome, print_jobs, print_report
 from jetfast.cli.stored_jobs import StoredJob, list_stored, open_store
 from jetfast.control.job_client import ask_job, find_job, find_jobs
@@ -60,6 +60,7 @@ def resume(
     job: JobName,
     store: Store = None,
     pipeline: PipelineFile = None,
+    unless_completed: UnlessCompleted = False,
     supervise: Supervise = False,
     timeout: Timeout = "60s",
     as_json: AsJson = False,
@@ -71,7 +72,9 @@ def resume(
             "which says what it does; a suspended one needs neither"
         )
     if store is not None and pipeline is not None:
-        continue_from_file(job, store, pipeline, supervise=supervise, as_json=as_json)
+        continue_from_file(
+            job, store, pipeline, unless_completed=unless_completed, supervise=supervise, as_json=as_json
+        )
     elif supervise:
         raise JobDefinitionError("--supervise starts a job again from --store and --pipeline: give both")
     else:
@@ -85,6 +88,7 @@ def restart(job: JobName, timeout: Timeout = "60s", as_json: AsJson = False) -> 
 
 
 def ask(job: str, request: Request, timeout: str, *, as_json: bool) -> None:
+    """Ask a running job for an operation, and print where it stands when that is done."""
     timeout_s = positive_duration_us(timeout, "--timeout") / 1e6
     path, _ = find_job(job)
     report = ask_job(path, request, timeout_s)

@@ -9,16 +9,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
 from jetfast.api.pipeline import Pipeline
 from jetfast.cli.exit_status import status_of
-from jetfast.cli.output import AsJson, command, print_json
+from jetfast.cli.output import AsJson, command, print_facts, print_json
 from jetfast.cli.pipeline_file import load_pipeline
 from jetfast.cli.report_text import describe_outcome
-from jetfast.cli.stored_jobs import open_store
+from jetfast.cli.stored_jobs import find_completed, open_store
 from jetfast.clusters.continuation import continue_job
 from jetfast.clusters.local import LocalCluster
 from jetfast.clusters.processes import ProcessCluster
@@ -62,6 +63,9 @@ Interval = Annotated[str, typer.Option(help="Time between snapshots.")]
 MaxRestarts = Annotated[int | None, typer.Option(min=0, help="After members that are lost; default: for ever.")]
 OnFailure = Annotated[bool, typer.Option("--suspend-on-failure", help="Suspend the job instead of failing it.")]
 MemoryLimit = Annotated[str, typer.Option(help="Bytes that may wait in queues of each member.")]
+UnlessCompleted = Annotated[
+    bool, typer.Option("--unless-completed", help="End with 0, instead of 2, if the store knows the job as completed.")
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever the store knows of the job.")]
 
 
@@ -79,27 +83,26 @@ def run(
     suspend_on_failure: OnFailure = False,
     memory_limit: MemoryLimit = DEFAULT_MEMORY_LIMIT,
     fresh: Fresh = False,
+    unless_completed: UnlessCompleted = False,
     supervise: Supervise = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the pipeline of a file until it ends; a job that the store knows goes on from its last snapshot."""
     if supervise:
         _supervise(store, leave_out=("--fresh",))
-
-    def submit(pipeline: Pipeline) -> Job:
-        return _cluster(cluster, members, workers).submit(
-            pipeline,
-            name=name,
-            guarantee=None if guarantee is None else Guarantee[guarantee.name],
-            snapshot_store=None if store is None else open_store(store),
-            snapshot_interval=snapshot_interval,
-            max_restarts=max_restarts,
-            suspend_on_failure=suspend_on_failure,
-            memory_limit=memory_limit,
-            fresh=fresh,
-        )
-
-    _run(file, name, submit, as_json=as_json)
+    submit = partial(
+        _submit,
+        cluster=_cluster(cluster, members, workers),
+        guarantee=guarantee,
+        name=name,
+        snapshot_store=None if store is None else open_store(store),
+        snapshot_interval=snapshot_interval,
+        max_restarts=max_restarts,
+        suspend_on_failure=suspend_on_failure,
+        memory_limit=memory_limit,
+        fresh=fresh,
+    )
+    _run(file, name, submit, store if unless_completed else None, as_json=as_json)
 
 
 @command
@@ -119,28 +122,39 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Run the pipeline of a file from a named snapshot, whatever the store knows of a job of its name."""
-
-    def submit(made: Pipeline) -> Job:
-        return _cluster(cluster, members, workers).submit(
-            made,
-            name=name,
-            guarantee=None if guarantee is None else Guarantee[guarantee.name],
-            snapshot_store=open_store(store, must_exist=True),
-            snapshot_interval=snapshot_interval,
-            max_restarts=max_restarts,
-            suspend_on_failure=suspend_on_failure,
-            memory_limit=memory_limit,
-            initial_snapshot=snapshot,
-        )
-
+    submit = partial(
+        _submit,
+        cluster=_cluster(cluster, members, workers),
+        guarantee=guarantee,
+        name=name,
+        snapshot_store=open_store(store, must_exist=True),
+        snapshot_interval=snapshot_interval,
+        max_restarts=max_restarts,
+        suspend_on_failure=suspend_on_failure,
+        memory_limit=memory_limit,
+        initial_snapshot=snapshot,
+    )
     _run(pipeline, name, submit, as_json=as_json)
 
 
-def continue_from_file(job: str, store: str, file: str, *, supervise: bool, as_json: bool) -> None:
+def continue_from_file(
+    job: str, store: str, file: str, *, unless_completed: bool, supervise: bool, as_json: bool
+) -> None:
     """Go on with a job as it was submitted, from its last snapshot."""
     if supervise:
         _supervise(store)
-    _run(file, job, lambda pipeline: continue_job(open_store(store, must_exist=True), job, pipeline), as_json=as_json)
+    submit = partial(continue_job, open_store(store, must_exist=True), job)
+    _run(file, job, submit, store if unless_completed else None, as_json=as_json)
+
+
+def _submit(
+    pipeline: Pipeline,
+    *,
+    cluster: LocalCluster | ProcessCluster,
+    guarantee: GuaranteeName | None,
+    **settings: Any,
+) -> Job:
+    return cluster.submit(pipeline, guarantee=None if guarantee is None else Guarantee[guarantee.name], **settings)
 
 
 def _cluster(kind: ClusterKind, members: int | None, workers: int | None) -> LocalCluster | ProcessCluster:
@@ -149,16 +163,32 @@ def _cluster(kind: ClusterKind, members: int | None, workers: int | None) -> Loc
     return ProcessCluster(members or 2, workers or 1)
 
 
-def _run(file: str, job_name: str | None, submit: Callable[[Pipeline], Job], *, as_json: bool) -> None:
-    """Submit and wait; end with the status that the outcome has."""
+def _run(
+    file: str,
+    job_name: str | None,
+    submit: Callable[[Pipeline], Job],
+    unless_completed_in: str | None = None,
+    *,
+    as_json: bool,
+) -> None:
+    """Submit and wait; end with the status that the outcome has. A store: with 0, if the job is completed there."""
     # Programs read one object on standard output: what the pipeline prints there goes to standard error.
     with _terminated_as_interrupted(), contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        job = submit(load_pipeline(file, job_name))
-        try:
-            job.wait()
-        except Exception as error:
-            if error is not job.error:
-                raise
+        pipeline = load_pipeline(file, job_name)
+        completed = find_completed(unless_completed_in, job_name or pipeline.name)
+        if completed is None:
+            job = submit(pipeline)
+            try:
+                job.wait()
+            except Exception as error:
+                if error is not job.error:
+                    raise
+    if completed is not None:
+        if as_json:
+            print_json(completed)
+        else:
+            print_facts({f"job {completed.job}": "completed before"})
+        return
     if as_json:
         print_json(report_job(job))
     elif job.error is not None:
@@ -187,5 +217,6 @@ def _supervise(store: str | None, leave_out: tuple[str, ...] = ()) -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--supervise"]
     by_module = sys.argv[0].endswith("__main__.py")
     program = [sys.executable, "-m", "jetfast"] if by_module else [sys.argv[0]]
-    again = [argument for argument in arguments if argument not in leave_out]
+    # It may be killed when the job is completed, and before it can say so.
+    again = [*(argument for argument in arguments if argument not in leave_out), "--unless-completed"]
     raise typer.Exit(supervise_program([*program, *arguments], again=[*program, *again]))

@@ -15,7 +15,7 @@ class StoredJob(Struct, frozen=True):
 
     job: str
     completed: bool
-    """There is nothing left to run."""
+    """There is nothing left to run or to commit."""
     execution_id: int
     snapshot: str | None
     """Execution and number of the last decided snapshot."""
@@ -39,29 +39,32 @@ def open_store(place: str, *, must_exist: bool = False) -> SnapshotStore:
 
 def list_stored(store: SnapshotStore) -> list[StoredJob]:
     """Return the jobs of a store, by name; named snapshots are not among them. Raises the errors of the store."""
-    found = []
-    for job in store.list_jobs():
-        if job.startswith(EXPORTED):
-            continue
-        try:
-            known = store.read_record(job)
-        except SnapshotDamaged as error:
-            found.append(StoredJob(job, False, 0, None, None, None, None, None, str(error)))
-            continue
-        if known is None:
-            continue
-        record, submission = known.record, known.record.submission
-        found.append(
-            StoredJob(
-                job,
-                record.completed,
-                record.execution_id,
-                None if record.snapshot is None else str(record.snapshot),
-                None if submission is None else submission.cluster,
-                None if submission is None else submission.members,
-                None if submission is None else submission.workers,
-                None if submission is None else submission.guarantee.name,
-                None,
-            )
-        )
-    return found
+    jobs = [job for job in store.list_jobs() if not job.startswith(EXPORTED)]
+    return [found for job in jobs if (found := _look_at(store, job)) is not None]
+
+
+def find_completed(place: str | None, job: str) -> StoredJob | None:
+    """Return a job that a store (directory or URL) knows as completed; None: it does not, or there is no store."""
+    found = None if place is None else _look_at(open_store(place), job)
+    return found if found is not None and found.completed else None
+
+
+def _look_at(store: SnapshotStore, job: str) -> StoredJob | None:
+    try:
+        known = store.read_record(job)
+    except SnapshotDamaged as error:
+        return StoredJob(job, False, 0, None, None, None, None, None, str(error))
+    if known is None:
+        return None
+    record, submission = known.record, known.record.submission
+    return StoredJob(
+        job,
+        record.completed and record.settled,
+        record.execution_id,
+        None if record.snapshot is None else str(record.snapshot),
+        None if submission is None else submission.cluster,
+        None if submission is None else submission.members,
+        None if submission is None else submission.workers,
+        None if submission is None else submission.guarantee.name,
+        None,
+    )

@@ -212,6 +212,12 @@ def test_a_pipeline_of_a_file_runs_to_its_end_and_a_completed_job_is_refused(
     assert (stored.job, stored.completed, stored.guarantee, stored.problem) == ("letters", True, "EXACTLY_ONCE", None)
     ended = jetfast("resume", "letters", "--store", store, "--pipeline", f"{file}:p")
     assert (ended.status, "is completed" in ended.err) == (exit_status.WRONG, True)
+    for command in (("run", f"{file}:p"), ("resume", "letters", "--pipeline", f"{file}:p")):
+        ended = jetfast(*command, "--store", store, "--unless-completed", "--json")
+        assert (ended.status, msgspec.convert(ended.json, StoredJob)) == (0, stored)
+        assert jetfast(*command, "--store", store, "--unless-completed").out == "job letters  completed before\n"
+    ended = jetfast("run", f"{file}:printing", "--store", store, "--unless-completed", "--json")
+    assert ended.json["status"] == "completed"
 
 
 def test_what_a_pipeline_prints_does_not_mix_with_json(jetfast: CommandLine, file: Path) -> None:
@@ -291,12 +297,13 @@ def test_supervised_commands_are_run_again_without_what_began_the_job_anew(
     monkeypatch.setattr("jetfast.cli.pipeline_commands.supervise_program", supervise)
     assert jetfast("run", file, "--store", tmp_path, "--fresh", "--supervise", "--json").status == 6
     assert jetfast("resume", "x", "--store", tmp_path, "--pipeline", file, "--supervise").status == 6
+    resume = ["jetfast", "resume", "x", "--store", str(tmp_path), "--pipeline", str(file)]
     assert programs == [
         (
             ["jetfast", "run", str(file), "--store", str(tmp_path), "--fresh", "--json"],
-            ["jetfast", "run", str(file), "--store", str(tmp_path), "--json"],
+            ["jetfast", "run", str(file), "--store", str(tmp_path), "--json", "--unless-completed"],
         ),
-        (["jetfast", "resume", "x", "--store", str(tmp_path), "--pipeline", str(file)],) * 2,
+        (resume, [*resume, "--unless-completed"]),
     ]
 
 
