@@ -136,10 +136,11 @@ class SourceEventTime:
         return bool(self._order) and self._order[0][1] == partition
 
     def start(self) -> tuple[Watermark | Signal, ...]:
-        """Before the first poll: the restored watermark, once; IDLE at once if there is no partition."""
-        if not self.policies:
-            self.sent_idle = True
-            return (IDLE,)
+        """Before the first poll: the restored watermark, once.
+
+        Nothing if there is no partition: such a source ends at once. Were it idle before, the steps behind it could
+        turn idle as the others end, and what they give then be late where it meets rows of another source.
+        """
         lowest = self._lowest()
         return self._leave() if lowest is None else self._send(lowest)
 

@@ -201,3 +201,18 @@ WRONG: dict[str, tuple[Callable[[Any, Any], object], str]] = {
 def test_a_wrong_join_is_an_error_at_build(build: Callable[[Any, Any], object], message: str) -> None:
     with pytest.raises(JobDefinitionError, match=re.escape(message)):
         build(*stages())
+
+
+def test_what_a_step_gives_at_the_end_of_its_input_is_not_late_for_a_join_behind_it():
+    # One source partition, more workers: those without one must not count as silent while the other ends.
+    rows = pa.table({"k": [1, 2, 1], "at": pa.array([0, 5, 50], pa.timestamp("s"))})
+    for _ in range(5):
+        pipeline = jf.Pipeline("ends")
+        left, right = (pipeline.read(jf.memory(partitions={name: rows}), name=name) for name in ("left", "right"))
+        left = left.with_event_time("at", jf.watermarks.fixed_lag("1m"))
+        counts = left.group_by("k").window(jf.tumbling("10s")).agg(n=jf.count(), name="counts")
+        counts = counts.drop("window_start").rename({"window_end": "counted"})
+        counts.window_join(right.with_event_time("at"), jf.tumbling("10s"), on="k", how="left", name="join").collect()
+        job = jf.LocalCluster(workers=3).submit(pipeline, progress=False)
+        assert len(job.to_arrow()) == 3
+        assert job.metrics["late_rows"] == 0

@@ -202,8 +202,8 @@ def test_a_partition_that_wakes_behind_does_not_take_the_watermark_back() -> Non
     assert world.rows(1, 65) == ["rows", Watermark(65)]
 
 
-def test_a_processor_without_partitions_sends_idle_at_once() -> None:
-    assert World(0).left == [IDLE]
+def test_a_processor_without_partitions_sends_nothing() -> None:
+    assert World(0).left == []
 
 
 def test_a_finished_partition_leaves_idle_ones_behind() -> None:
