@@ -55,6 +55,8 @@ class Hunt:
         self.toll = Toll()
         self._killed: tuple[float, int] | None = None
         """When somebody was killed last, and in which execution, until rows flow again."""
+        self._decided_before = 0
+        """Snapshots that were decided when somebody was killed last."""
         self._last_order = 0
 
     def kill(self, planned: Kill) -> None:
@@ -77,7 +79,7 @@ class Hunt:
         return self.job.target.compare(self.job.rows)
 
     def _kill_at_random(self, planned: Kill) -> None:
-        self._await_flow()
+        self._await_flow(planned.early)
         due_s = now_s() + planned.delay_s
         self._await("the moment has come", lambda: now_s() >= due_s)
         if self.job.read_all:
@@ -139,13 +141,16 @@ class Hunt:
         self.toll.kills[occasion] += 1
         self.toll.victims[victim] += 1
         self._killed = time_s, execution_id
+        self._decided_before = self.job.decided
 
-    def _await_flow(self) -> None:
+    def _await_flow(self, early: bool = False) -> None:
         killed_s, killed_in = (0.0, 0) if self._killed is None else self._killed
-        self._await(
-            "results come from all members",
-            lambda: self.job.read_all or self.job.flowing_after(killed_in) is not None,
-        )
+
+        def flows() -> bool:
+            decided = early or self.job.decided > self._decided_before
+            return decided and self.job.flowing_after(killed_in) is not None
+
+        self._await("results come from all members, and a snapshot is decided", lambda: self.job.read_all or flows())
         flowing = self.job.flowing_after(killed_in)
         if self.job.read_all or flowing is None:
             raise SourceEnded

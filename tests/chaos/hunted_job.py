@@ -23,7 +23,7 @@ SHAPES = ((2, 1), (2, 1), (1, 2), (3, 1))
 STUCK_S = 90.0
 """A job that shows nothing for so long is stuck, however slow the machine is."""
 LOOK_S = 0.003
-LOG_LINES = 80
+LOG_LINES = 60
 
 
 class StuckError(Exception):
@@ -148,11 +148,12 @@ class HuntedJob:
             raise StuckError(f"the coordinator ended with status {status}:\n{self._last_lines()}")
 
     def explain(self) -> str:
-        """Have the coordinator write what it waits for, and return the end of the log."""
+        """Have the coordinator write what it waits for, and return the end of the log before and after that."""
+        before = self._last_lines()
         self._program.send_signal(signal.SIGUSR1)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._program.wait(2.0)
-        return self._last_lines()
+        return f"{before}\n----- asked for:\n{self._last_lines()}"
 
     def _take(self, note: Note) -> None:
         if note.what == "reads":

@@ -36,6 +36,7 @@ FEWER_PROCESSORS: CrashPoint = "between_two_commits"
 """Reached in a restart where one processor settles what two have left."""
 
 DELAY_S_MAX = 0.4
+EARLY = 0.2
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ class Kill:
     victims: tuple[Victim, ...] = ()
     """At a random moment: whom."""
     delay_s: float = 0.0
-    """At a random moment: so long after results have come from all members."""
+    """At a random moment: so long after rows flow."""
+    early: bool = False
+    """Also when no snapshot has been decided since the last kill: then the job waits longer before it begins again."""
 
 
 def plan_kills(count: int, seed: int) -> Sequence[Kill]:
@@ -71,4 +74,5 @@ def random_kill(random: Random) -> Kill:
     """Return one at a random moment: a member mostly, the coordinator at times, seldom two members at once."""
     often: list[tuple[tuple[Victim, ...], int]] = [(("member",), 12), (("coordinator",), 5), (("member", "member"), 2)]
     victims = random.choices([who for who, _ in often], [times for _, times in often])[0]
-    return Kill(RANDOM_MOMENT, victims=victims, delay_s=random.uniform(0.0, DELAY_S_MAX))
+    early = random.random() < EARLY
+    return Kill(RANDOM_MOMENT, victims=victims, delay_s=random.uniform(0.0, DELAY_S_MAX), early=early)

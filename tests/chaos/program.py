@@ -55,8 +55,9 @@ def main(settings: Settings) -> None:
 
 def tell(job: jf.Job) -> None:
     """Write what a job that does not go on waits for."""
-    print(f"{job.status.value}; {job.explain_snapshot()}; {job.metrics}", file=sys.stderr)
     faulthandler.dump_traceback()
+    print(f"{job.status.value}; {job.explain_snapshot()}; {job.runner.coordinator.status}", file=sys.stderr)
+    print(f"{job.metrics['restarts']} restarts, {job.metrics['snapshots'][-3:]}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
