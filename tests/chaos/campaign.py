@@ -14,15 +14,13 @@ from random import Random
 from typing import Any
 
 from jetfast.core.crash_points import CRASH_POINTS
-from tests.chaos.hunt import Hunt, SourceEnded, Toll
+from tests.chaos.hunt import Hunt, Toll
 from tests.chaos.hunted_job import HuntedJob, StuckError
 from tests.chaos.kills import RANDOM_MOMENT, Kill, Occasion, plan_kills
 from tests.chaos.targets import Found, SinkKind, Targets, targets
 
 KILLS_A_JOB = 25
-ROWS_A_KILL = 20_000
-"""So that a job does not come to its end before; what is left is then read as fast as can be."""
-RATE = 20_000.0
+RATE = 6_000.0
 
 
 @dataclass
@@ -55,7 +53,7 @@ class Campaign:
         random = Random(f"{self.seed} {number}")
         kills = min(KILLS_A_JOB, self.kills_wanted)
         target = self.places.target(number, folder)
-        with closing(HuntedJob(target, rows=(kills + 2) * ROWS_A_KILL, rate=RATE, random=random)) as job:
+        with closing(HuntedJob(target, RATE, random)) as job:
             hunt = Hunt(job, random)
             try:
                 self._kill(hunt, kills)
@@ -73,11 +71,7 @@ class Campaign:
                 planned = self.planned.get_nowait()
             except queue.Empty:
                 return
-            try:
-                hunt.kill(planned)
-            except SourceEnded:
-                self.planned.put(planned)
-                return
+            hunt.kill(planned)
             self.tell(f"{hunt.job.target.job}: {planned}")
 
 

@@ -1,6 +1,6 @@
 """Kills the processes of one job as planned, one kill after the other, and looks at what the job has left.
 
-A kill counts if results have come from all members of the present execution, and rows of the source are left; one at a
+A kill counts if results have come from all members of the present execution, while the source is without end; one at a
 point of a restart if that held before the restart. After each the hunt waits until results come from all members again:
 the time from the kill to the first of them is the recovery.
 """
@@ -26,10 +26,6 @@ from tests.chaos.watched import Order
 SMALLEST_SHAPE = (1, 1)
 ATTEMPTS = 6
 """Restarts until a point is reached that not every restart comes by."""
-
-
-class SourceEnded(Exception):
-    """The job has come to its end before all was done that was planned for it."""
 
 
 @dataclass
@@ -60,7 +56,7 @@ class Hunt:
         self._last_order = 0
 
     def kill(self, planned: Kill) -> None:
-        """Wait until rows are in flight, and let that die which is planned. Raises SourceEnded and StuckError."""
+        """Wait until rows are in flight, and let that die which is planned. Raises StuckError."""
         if planned.occasion == RANDOM_MOMENT:
             self._kill_at_random(planned)
         elif planned.occasion in IN_A_RESTART:
@@ -68,22 +64,18 @@ class Hunt:
         else:
             self._await_flow()
             number = self._place(planned)
-            self._await(f"{planned.occasion} is reached", lambda: number in self.job.deaths or self.job.read_all)
-            if not self._count_death(planned, number):
-                raise SourceEnded
+            self._await(f"{planned.occasion} is reached", lambda: self._count_death(planned, number))
 
     def finish(self) -> Found:
         """Let the job come to its end, and compare. Raises StuckError."""
-        self.job.hurry()
+        rows = self.job.end_source()
         self._await("the job is completed", lambda: self.job.completed)
-        return self.job.target.compare(self.job.rows)
+        return self.job.target.compare(rows)
 
     def _kill_at_random(self, planned: Kill) -> None:
         self._await_flow(planned.early)
         due_s = now_s() + planned.delay_s
         self._await("the moment has come", lambda: now_s() >= due_s)
-        if self.job.read_all:
-            raise SourceEnded
         for victim in planned.victims:
             if victim == "coordinator":
                 self.job.kill_coordinator()
@@ -105,7 +97,7 @@ class Hunt:
                 decided = self.job.decided
                 self._await(
                     "a snapshot has transactions of all",
-                    lambda decided=decided: self.job.read_all or self.job.decided >= decided + 2,  # type: ignore[misc]
+                    lambda decided=decided: self.job.decided >= decided + 2,  # type: ignore[misc]
                 )
             number = self._place(planned)
             self._kill_at_random(first)
@@ -113,13 +105,11 @@ class Hunt:
             self._await(
                 f"{planned.occasion} is reached or passed by",
                 lambda number=number, began=began: (  # type: ignore[misc]
-                    number in self.job.deaths or self.job.read_all or self.job.flowing_after(began) is not None
+                    number in self.job.deaths or self.job.flowing_after(began) is not None
                 ),
             )
             if self._count_death(planned, number):
                 return
-            if self.job.read_all:
-                raise SourceEnded
         raise StuckError(f"{ATTEMPTS} restarts have not come by {planned.occasion}")
 
     def _place(self, planned: Kill) -> int:
@@ -150,10 +140,9 @@ class Hunt:
             decided = early or self.job.decided > self._decided_before
             return decided and self.job.flowing_after(killed_in) is not None
 
-        self._await("results come from all members, and a snapshot is decided", lambda: self.job.read_all or flows())
+        self._await("results come from all members, and a snapshot is decided", flows)
         flowing = self.job.flowing_after(killed_in)
-        if self.job.read_all or flowing is None:
-            raise SourceEnded
+        assert flowing is not None
         if self._killed is not None:
             self.toll.recoveries_s.append(min(flowing.results_s.values()) - killed_s)
             self._killed = None

@@ -15,13 +15,15 @@ import msgspec
 
 from tests.chaos.program import Settings
 from tests.chaos.targets import Target
-from tests.chaos.watched import Order
+from tests.chaos.watched import Order, end_source
 
 ROOT = Path(__file__).parents[2]
 SHAPES = ((2, 1), (2, 1), (1, 2), (3, 1))
 """Members, and workers of each, that a coordinator is started with, as chance has it."""
-STUCK_S = 90.0
+STUCK_S = 300.0
 """A job that shows nothing for so long is stuck, however slow the machine is."""
+ROWS_MARGIN = 1.2
+"""More than clocks differ, and a batch."""
 LOOK_S = 0.003
 LOG_LINES = 60
 
@@ -72,9 +74,8 @@ class Death:
 class HuntedJob:
     """Use it in a `with` block: at its end nothing of the job runs. `update` says what has happened since."""
 
-    def __init__(self, target: Target, rows: int, rate: float, random: Random) -> None:
+    def __init__(self, target: Target, rate: float, random: Random) -> None:
         self.target = target
-        self.rows = rows
         self.rate = rate
         self.folder = Path(target.folder)
         self.executions: dict[int, Execution] = {}
@@ -86,10 +87,9 @@ class HuntedJob:
         """Of the next one; None: as chance has it."""
         self.decided = 0
         """Snapshots."""
-        self.read_all = False
-        """A partition of the source has come to its end."""
         self.completed = False
         self._random = random
+        self._began_s = now_s()
         self._log = (self.folder / "log").open("ab")
         (self.folder / "notes").touch()
         self._notes = (self.folder / "notes").open("rb")
@@ -132,10 +132,12 @@ class HuntedJob:
         """Give an order to all processes."""
         order.place(self.folder)
 
-    def hurry(self) -> None:
-        """Let the job come to its end."""
+    def end_source(self) -> int:
+        """Let the job come to its end; return how many rows it will have read: more than have been given out by now."""
         (self.folder / "order.json").unlink(missing_ok=True)
-        (self.folder / "hurry").touch()
+        rows = int(self.rate * (now_s() - self._began_s) * ROWS_MARGIN)
+        end_source(self.folder, rows)
+        return rows
 
     def update(self) -> None:
         """Read what has been noted, and start the coordinator again if it was killed."""
@@ -166,15 +168,13 @@ class HuntedJob:
             self.deaths[note.order] = Death(note.time_s, self.present, note.pid == self._program.pid)
         elif note.what == "decided":
             self.decided += 1
-        elif note.what == "ends":
-            self.read_all = True
         elif note.what == "completed":
             self.completed = True
 
     def _start(self) -> "subprocess.Popen[bytes]":
         self.shape = self._random.choice(SHAPES) if self.next_shape is None else self.next_shape
         self.next_shape = None
-        settings = Settings(self.target, self.rows, self.rate, *self.shape)
+        settings = Settings(self.target, self.rate, *self.shape)
         command = [sys.executable, "-m", "tests.chaos.program", msgspec.json.encode(settings).decode()]
         return subprocess.Popen(command, cwd=ROOT, stdout=self._log, stderr=self._log)
 

@@ -29,17 +29,16 @@ _RESULTS = pa.schema([("row", pa.int64()), ("key", pa.int64()), ("window_start",
 
 
 class NumberedRows:
-    """Source partition p holds the rows p, p + PARTITIONS, ... below `rows`, `rate` of all of them a second."""
+    """Source partition p holds the rows p, p + PARTITIONS, ...; all of them together give `rate` rows a second, until
+    somebody says how many there are.
+    """
 
     name = "numbered"
     bounded = True
     cooperative = True
     source_delivery = Delivery.REPLAYABLE
 
-    def __init__(
-        self, rows: int, rate: float, watched: Watched, columns: Sequence[str] = ("row", "key", "time")
-    ) -> None:
-        self.rows = rows
+    def __init__(self, rate: float, watched: Watched, columns: Sequence[str] = ("row", "key", "time")) -> None:
         self.rate = rate
         self.watched = watched
         self.columns = list(columns)
@@ -53,7 +52,7 @@ class NumberedRows:
         return NumberedReader(self, first, context)
 
     def with_columns(self, names: Sequence[str]) -> Self:
-        return type(self)(self.rows, self.rate, self.watched, names)
+        return type(self)(self.rate, self.watched, names)
 
     def make(self, numbers: Any) -> pa.RecordBatch:
         """Return the rows of these numbers."""
@@ -73,10 +72,13 @@ class NumberedReader:
         self.empty = Batch.from_arrow(source.make(np.arange(0)))
 
     def read(self) -> Rows | None:
-        if self.next >= self.source.rows:
-            self.source.watched.note("ends")
+        rows = self.source.watched.rows
+        if rows is None:
+            end = self.next + self._due() * PARTITIONS
+        elif self.next < rows:
+            end = min(self.next + BATCH_ROWS * PARTITIONS, rows)
+        else:
             return None
-        end = min(self.next + self._due() * PARTITIONS, self.source.rows)
         numbers = np.arange(self.next, end, PARTITIONS, dtype=np.int64)
         if len(numbers) == 0:
             return Rows(self.empty, _POSITION.pack(self.next))
@@ -90,8 +92,6 @@ class NumberedReader:
         if now - self.given_us < BATCH_DELAY_US:
             return 0
         self.given_us = now
-        if self.source.watched.hurried:
-            return BATCH_ROWS
         due = int((now - self.opened_us) * self.source.rate / PARTITIONS / 1_000_000) - self.given
         return min(max(due, 0), BATCH_ROWS)
 
@@ -114,10 +114,10 @@ class TakeOut:
         return pa.record_batch(columns, schema=_RESULTS)
 
 
-def hunted_pipeline(sink: Any, rows: int, rate: float, watched: Watched) -> jf.Pipeline:
+def hunted_pipeline(sink: Any, rate: float, watched: Watched) -> jf.Pipeline:
     """Return it, writing to `sink`."""
     pipeline = jf.Pipeline("hunted")
-    timed = pipeline.read(NumberedRows(rows, rate, watched), name="numbered").with_event_time(
+    timed = pipeline.read(NumberedRows(rate, watched), name="numbered").with_event_time(
         "time", jf.watermarks.fixed_lag("1us")
     )
     windows = (

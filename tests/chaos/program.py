@@ -23,7 +23,6 @@ class Settings(msgspec.Struct, frozen=True):
     """What the program is to do."""
 
     target: Target
-    rows: int
     rate: float
     members: int
     workers: int
@@ -36,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 def main(settings: Settings) -> None:
     watched = Watched(settings.folder)
-    pipeline = hunted_pipeline(settings.target.sink(), settings.rows, settings.rate, watched)
+    pipeline = hunted_pipeline(settings.target.sink(), settings.rate, watched)
     store = jf.snapshots.directory(settings.folder / "snapshots")
     cluster = jf.ProcessCluster(settings.members, settings.workers, snapshot_store=store)
     try:

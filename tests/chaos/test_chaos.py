@@ -19,7 +19,7 @@ KILLS = 20
 
 
 @pytest.mark.services
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["files", "postgres"])
 def test_each_row_is_written_once_though_members_and_coordinators_are_killed_at_every_crash_point(
     kind: SinkKind, postgres_server: PostgresServer

@@ -5,7 +5,7 @@ All of it goes through a folder that the hunter and the processes of one job sha
     notes              a line of JSON for each thing that happened; the hunter reads it as it grows
     order.json         the present order: die at this crash point, on coming there once more than `passes` times
     taken-<number>     made by the one process that obeys it, before it dies
-    hurry              the source need not keep to its rate any more
+    rows               how many rows the source has: it is without end before, and keeps to its rate
 
 Notes bear the time of the clock that all processes of a host share (CLOCK_MONOTONIC).
 """
@@ -22,6 +22,13 @@ import msgspec
 
 from jetfast.core.crash_points import CrashPoint, set_crash_hook
 from jetfast.core.processor import ProcessorContext
+
+
+def end_source(folder: Path, rows: int) -> None:
+    """Let the source end after so many rows, and be read up to there as fast as can be. More than it has given out."""
+    written = folder / "rows.tmp"
+    written.write_text(str(rows))
+    written.rename(folder / "rows")
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -56,9 +63,12 @@ class Watched:
         return Watched, (self.folder,)
 
     @property
-    def hurried(self) -> bool:
-        """Is the source to be read as fast as it can be?"""
-        return (self.folder / "hurry").exists()
+    def rows(self) -> int | None:
+        """How many rows the source has; None: not said yet."""
+        try:
+            return int((self.folder / "rows").read_text())
+        except FileNotFoundError:
+            return None
 
     def note(self, what: str, **details: Any) -> None:
         """Write one line; a process that is killed writes all of it or nothing."""

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,14 @@ from jetfast.control.member_links import OnEnd
 from jetfast.control.remote_member import MemberTask
 from jetfast.control.wire import COORDINATOR
 from jetfast.core.crash_points import set_crash_hook
+from tests.chaos.hunted_job import ROWS_MARGIN
 from tests.chaos.hunted_pipeline import hunted_pipeline
 from tests.chaos.targets import Found, Target
-from tests.chaos.watched import Watched
+from tests.chaos.watched import Watched, end_source
 from tests.fuzz.attacks import Port
 
 MEMBERS = 2
-END_S = 120.0
+END_S = 300.0
 
 
 class AttackedJob:
@@ -30,18 +32,17 @@ class AttackedJob:
     `address_for` is asked what members shall take for the coordinator's address.
     """
 
-    def __init__(
-        self, folder: Path, rows: int, rate: float, address_for: Callable[[Address], Address] = lambda own: own
-    ) -> None:
+    def __init__(self, folder: Path, rate: float, address_for: Callable[[Address], Address] = lambda own: own) -> None:
         self.target = Target("files", "attacked", str(folder))
         self.log = LogLines()
-        self._rows = rows
+        self._folder = folder
+        self._rate = rate
+        self._began_s = time.monotonic()
         self._carrier = _ListedProcesses(address_for)
-        self._hurry = folder / "hurry"
         self._excepthook = threading.excepthook
         logging.getLogger("jetfast").addHandler(self.log)
         threading.excepthook = self.log.take_failure
-        pipeline = hunted_pipeline(self.target.sink(), rows, rate, Watched(folder))
+        pipeline = hunted_pipeline(self.target.sink(), rate, Watched(folder))
         store = jf.snapshots.directory(folder / "snapshots")
         cluster = jf.ProcessCluster(MEMBERS, snapshot_store=store)
         with mock.patch.object(processes, "MemberProcesses", return_value=self._carrier):
@@ -64,9 +65,10 @@ class AttackedJob:
 
     def finish(self) -> Found:
         """Let the job come to its end, and compare. Raises what it failed with."""
-        self._hurry.touch()
+        rows = int(self._rate * (time.monotonic() - self._began_s) * ROWS_MARGIN)
+        end_source(self._folder, rows)
         self.job.wait(END_S)
-        return self.target.compare(self._rows)
+        return self.target.compare(rows)
 
     def close(self) -> None:
         """Nothing of it runs after this."""

@@ -27,7 +27,7 @@ from jetfast.control.wire import (
 )
 from jetfast.errors import ProtocolError, TransportError
 
-PATIENCE_S = 60.0
+PATIENCE_S = 200.0
 """A port that has not closed a connection by then keeps strangers."""
 HANDSHAKE_BYTES = 8 + 21 + 32 + 32
 """That a dialer sends: magic, hello, nonce, proof."""

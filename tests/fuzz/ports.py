@@ -12,6 +12,7 @@ Exit code 0: all is as it should be; 1: it is not, and standard error says what.
 
 import argparse
 import json
+import math
 import os
 import socket
 import sys
@@ -30,15 +31,14 @@ from tests.fuzz.attacks import ATTACKS, LetInError, fitting, reach
 from tests.fuzz.meddler import Meddler
 
 JOB_S = 30.0
-"""So long a job is attacked at most."""
+"""So long a job is attacked at most, from when it runs."""
 RATE = 5_000.0
-ROWS = 600_000
 MEDDLE_EVERY = 100
 """Messages of one direction of a connection, on average."""
 MEDDLE_EVERY_HANDSHAKE = 4
 LINGERERS_MAX = 100
 """Connections that say nothing and stay; more than handshakes may be under way."""
-START_S = 90.0
+START_S = 300.0
 BETWEEN = frozenset({"older execution", "connected already"})
 """Who comes with these while a member starts is let wait at its door, and dropped when the execution begins."""
 DESCRIPTORS_MORE = 3
@@ -61,19 +61,19 @@ class Fuzz:
         descriptors = None
         while time.monotonic() < end_s and not self.problems:
             with tempfile.TemporaryDirectory(prefix="jetfast-fuzz-") as folder:
-                self._run_job(Path(folder), min(end_s, time.monotonic() + JOB_S))
+                self._run_job(Path(folder), min(JOB_S, end_s - time.monotonic()))
             open_now = len(os.listdir("/proc/self/fd"))
             if descriptors is None:
                 descriptors = open_now
             elif open_now > descriptors + DESCRIPTORS_MORE:
                 self.problems.append(f"{open_now} descriptors are open after {self.jobs} jobs, {descriptors} after one")
 
-    def _run_job(self, folder: Path, end_s: float) -> None:
+    def _run_job(self, folder: Path, seconds: float) -> None:
         self.jobs += 1
         meddler = Meddler(MEDDLE_EVERY, MEDDLE_EVERY_HANDSHAKE, Random(self.random.random()))
-        with closing(meddler), closing(AttackedJob(folder, ROWS, RATE, meddler.address_for)) as attacked:
+        with closing(meddler), closing(AttackedJob(folder, RATE, meddler.address_for)) as attacked:
             try:
-                self._attack(attacked, end_s)
+                self._attack(attacked, seconds)
                 found = attacked.finish()
             except (JetfastError, TimeoutError, AssertionError) as error:
                 self.problems.append(f"job {self.jobs}: {type(error).__name__}: {error}")
@@ -85,16 +85,17 @@ class Fuzz:
             self.problems += [f"job {self.jobs}: {failure}" for failure in attacked.log.failures]
             self.meddled += meddler.done
 
-    def _attack(self, attacked: AttackedJob, end_s: float) -> None:
+    def _attack(self, attacked: AttackedJob, seconds: float) -> None:
         lingerers: list[socket.socket] = []
         try:
-            self._attack_until(attacked, end_s, lingerers)
+            self._attack_for(attacked, seconds, lingerers)
         finally:
             for connected in lingerers:
                 connected.close()
 
-    def _attack_until(self, attacked: AttackedJob, end_s: float, lingerers: list[socket.socket]) -> None:
+    def _attack_for(self, attacked: AttackedJob, seconds: float, lingerers: list[socket.socket]) -> None:
         waiting_since_s = time.monotonic()
+        end_s = math.inf
         while (now_s := time.monotonic()) < end_s:
             if attacked.job.runner.has_ended:
                 return
@@ -104,6 +105,7 @@ class Fuzz:
                 threading.Event().wait(0.01)
                 continue
             waiting_since_s = now_s
+            end_s = min(end_s, now_s + seconds)
             try:
                 port = self.random.choice(attacked.ports())
             except KeyError:  # a member is lost at this moment
