@@ -90,7 +90,7 @@ def restart(job: JobName, timeout: Timeout = "60s", as_json: AsJson = False) -> 
 def ask(job: str, request: Request, timeout: str, *, as_json: bool) -> None:
     """Ask a running job for an operation, and print where it stands when that is done."""
     timeout_s = positive_duration_us(timeout, "--timeout") / 1e6
-    path, _ = find_job(job)
+    path, _ = find_job(job, timeout_s)
     report = ask_job(path, request, timeout_s)
     if as_json:
         print_json(report)

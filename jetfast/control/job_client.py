@@ -10,7 +10,7 @@ from jetfast.control.job_sockets import connect_to_job, job_sockets, peer_of, re
 from jetfast.control.wire import close_socket
 from jetfast.errors import JetfastError, JobNotFound, JobUnreachable, OperationRefused, ProtocolError
 
-STATUS_TIMEOUT_S = 5.0
+STATUS_TIMEOUT_S = 10.0
 """For a job to say where it stands: it need not wait for anything."""
 
 

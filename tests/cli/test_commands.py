@@ -137,8 +137,9 @@ def test_a_job_is_cancelled(jetfast: CommandLine, job: jf.Job) -> None:
 
 
 def test_each_kind_of_error_has_an_exit_status_and_says_what_went_wrong(
-    jetfast: CommandLine, job: jf.Job, tmp_path: Path, file: Path
+    jetfast: CommandLine, job: jf.Job, tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("jetfast.clusters.running_jobs.ANSWER_TIMEOUT_S", 60.0)
     (tmp_path / "empty").mkdir()
     cases = [
         (("status", "absent"), exit_status.NOT_FOUND, "no job named 'absent' runs here; running: 'endless'"),

@@ -301,7 +301,10 @@ def test_a_request_that_cannot_be_read_says_why() -> None:
         decode_request(b'{"do": "status", "code": "import os"}')
 
 
-def test_a_name_that_runs_already_with_the_same_store_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_runs_already_with_the_same_store_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jetfast.clusters.running_jobs.ANSWER_TIMEOUT_S", PATIENCE_S)
     memory = jf.snapshots.memory()
     with endless(snapshot_store=memory):
         with pytest.raises(JobDefinitionError, match="a job named 'endless' runs already in this process, with its"):
