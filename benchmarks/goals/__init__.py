@@ -10,6 +10,7 @@ from benchmarks.goals.inputs import inputs
 from benchmarks.goals.options import Options
 from benchmarks.goals.partitioning import goal_1
 from benchmarks.goals.pipelines import goal_8, goal_9
+from benchmarks.goals.processes import processes
 from benchmarks.goals.sessions import sessions
 from benchmarks.goals.snapshots import goal_10
 from benchmarks.goals.spark import SPARK, goal_12
@@ -24,6 +25,12 @@ def goal_3_and_beside(options: Options) -> Iterator[Entry]:
     yield from sessions(options)
 
 
+def goal_9_and_beside(options: Options) -> Iterator[Entry]:
+    """Two cores against one, as threads of one process; and beside it as processes."""
+    yield from goal_9(options)
+    yield from processes(options)
+
+
 GOALS: dict[int, Callable[[Options], Iterator[Entry]]] = {
     1: goal_1,
     2: goal_2,
@@ -33,7 +40,7 @@ GOALS: dict[int, Callable[[Options], Iterator[Entry]]] = {
     6: goal_6,
     7: goal_7,
     8: goal_8,
-    9: goal_9,
+    9: goal_9_and_beside,
     10: goal_10,
     12: goal_12,
 }
@@ -41,5 +48,5 @@ ON_DEMAND = {12: SPARK}
 """Goals that run only when they, or their peer, are asked for: it takes minutes."""
 PEERS = (
     "numpy", "pyarrow", "polars", "polars-batch", "duckdb",
-    "int64", "count", "kernels", "one-core", "two-threads", "no-snapshots", SPARK,
+    "int64", "count", "kernels", "one-core", "two-threads", "one-process", "no-snapshots", SPARK,
 )  # fmt: skip

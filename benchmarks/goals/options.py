@@ -20,6 +20,7 @@ class Options:
     warm_up : one window length of rows that does not count; tests leave it out
     snapshot_rows, snapshot_rows_many_keys : of a turn of goal 10: a few seconds, so that it has a few snapshots
     snapshot_pairs : turns with snapshots, and as many without
+    process_rows : of a turn of two processes against one, shared out among their source partitions
     snapshots_min : that each of these turns must have, besides that of the end
     spark_rows, spark_sliding_rows : of goal 12, and of Spark's sliding windows there, whose rows become 100 each
     spark_repeats : turns of goal 12 that count, of tumbling windows; of sliding ones it is one
@@ -38,6 +39,7 @@ class Options:
     snapshot_rows: int = 96 << 22
     snapshot_rows_many_keys: int = 48 << 22
     snapshot_pairs: int = 15
+    process_rows: int = 6 << 23
     snapshots_min: int = 1
     spark_rows: int = 20_000_000
     spark_sliding_rows: int = 5_000_000
@@ -56,6 +58,7 @@ QUICK = Options(
     expansion_repeats=2,
     partition_passes=4,
     snapshot_pairs=3,
+    process_rows=3 << 23,
     spark_rows=5_000_000,
     spark_sliding_rows=250_000,
     spark_repeats=1,

@@ -23,10 +23,11 @@ _POSITION = struct.Struct("<q")  # batches given out
 
 @dataclass(frozen=True)
 class RepeatedEvents:
-    """`rounds` times these events, one partition; whole batches of them. Each round comes where the last one ended."""
+    """`rounds` times these events in each partition; whole batches. Each round comes where the last one ended."""
 
     events: pa.RecordBatch
     rounds: int
+    partition_count: int = 1
     schema: pa.Schema = SCHEMA
     name: str = "repeated events"
     bounded: bool = True
@@ -34,23 +35,27 @@ class RepeatedEvents:
     source_delivery: Delivery = Delivery.REPLAYABLE
 
     @classmethod
-    def of(cls, events: Events, rounds: int) -> Self:
+    def of(cls, events: Events, rounds: int, partition_count: int = 1) -> Self:
         """A source of these."""
         if len(events) % TURN_ROWS:
             raise ValueError(f"{len(events)} events are no multiple of {TURN_ROWS}")
-        return cls(events.table().combine_chunks().to_batches()[0], rounds)
+        return cls(events.table().combine_chunks().to_batches()[0], rounds, partition_count)
 
     @property
     def total_rows(self) -> int:
+        return self.partition_count * self.partition_rows
+
+    @property
+    def partition_rows(self) -> int:
         return self.rounds * self.events.num_rows
 
     def partitions(self) -> Sequence[str]:
-        return ["0"]
+        return [str(number) for number in range(self.partition_count)]
 
     def open_reader(
         self, partition: str, position: Position | None, context: ProcessorContext
     ) -> "RepeatedEventsReader":
-        return RepeatedEventsReader(self, position)
+        return RepeatedEventsReader(self, partition, position)
 
     def with_columns(self, names: Sequence[str]) -> Self:
         return replace(self, schema=pa.schema([self.schema.field(name) for name in names]))
@@ -59,12 +64,13 @@ class RepeatedEvents:
 class RepeatedEventsReader:
     """Makes batches when they are asked for, 128 Ki rows at a time; only times are new memory."""
 
-    def __init__(self, source: RepeatedEvents, position: Position | None) -> None:
+    def __init__(self, source: RepeatedEvents, partition: str, position: Position | None) -> None:
         self.source = source
+        self.partition = partition
         self.ready: list[Rows] = []
         self.batch = 0 if position is None else _POSITION.unpack(position)[0]
         """The first one that `ready` does not hold."""
-        self.batches = source.total_rows // BATCH_ROWS
+        self.batches = source.partition_rows // BATCH_ROWS
 
     def read(self) -> Rows | None:
         if not self.ready and not self.make():
@@ -93,7 +99,7 @@ class RepeatedEventsReader:
         ]
         made = pa.record_batch(columns, schema=source.schema)
         pieces = [made.slice(start, BATCH_ROWS) for start in range(0, len(made), BATCH_ROWS)]
-        for batch in batches_with_origin(pieces, "0", first):
+        for batch in batches_with_origin(pieces, self.partition, first):
             self.batch += 1
             self.ready.append(Rows(batch, _POSITION.pack(self.batch), first))
             first += BATCH_ROWS
