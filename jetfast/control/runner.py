@@ -11,7 +11,6 @@ they like.
 """
 
 import logging
-import math
 import queue
 import threading
 import time
@@ -54,8 +53,9 @@ from jetfast.control.job_events import (
 )
 from jetfast.control.job_state import SETTLE_TIMEOUT_S, JobTerms
 from jetfast.control.job_status import TERMINAL, JobStatus
-from jetfast.control.leases import ASKS_PER_LEASE, LEASE_S, GrantedLeases, lease_clock
+from jetfast.control.leases import LEASE_S, GrantedLeases, lease_clock
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Registered
+from jetfast.control.ownership import Looked, Ownership
 from jetfast.control.progress_explanation import explain_progress
 from jetfast.control.snapshot_explanation import explain_snapshot
 from jetfast.control.snapshot_history import SnapshotHistory
@@ -71,12 +71,9 @@ from jetfast.control.snapshot_round import (
     SaveMember,
 )
 from jetfast.control.store_commands import (
-    RecordSeen,
     ReplaceRecord,
     StoreCommand,
     StoreWritten,
-    have_ended,
-    look,
     perform,
 )
 from jetfast.control.versions import running_versions, version_difference
@@ -101,9 +98,6 @@ logger = logging.getLogger("jetfast")
 ENDING_WARNING_S = 10.0
 """Members that have not stopped so long after the outcome was decided are named in the log, again and again."""
 DEFAULT_SNAPSHOT_INTERVAL_S = 10.0
-
-FENCE_LOOK_S = 0.02
-"""Time between two looks whether the members of an earlier coordinator have ended."""
 
 SLOW_ROUND_S = 60.0
 """What a snapshot waits for that is not over after so long is told in the log, again and again."""
@@ -202,14 +196,6 @@ class _Told:
     event: Event
 
 
-@dataclass(frozen=True)
-class _Looked:
-    """What was seen of the execution record, not before `as_of_s` of the lease clock."""
-
-    seen: RecordSeen
-    as_of_s: float
-
-
 _execution_id_lock = threading.Lock()
 _last_execution_id = 0
 
@@ -240,8 +226,6 @@ class Runner:
         their own. `lease_clock` is that of leases.
         """
         self.plan = plan
-        self.leases = GrantedLeases(plan.lease_s, math.inf if plan.coordinator is None else -math.inf)
-        """Of its members."""
         self.members: dict[int, MemberView] = {}
         self.delivered: dict[str, list[pa.RecordBatch]] = {}
         """Rows of `collect` sinks, by vertex."""
@@ -278,20 +262,22 @@ class Runner:
         self._ending_warning_s = ending_warning_s
         self._store_thread = StateWriterThread(f"jetfast-store-{plan.job}")
         self._run_store = self._store_thread if run_store is None else run_store
-        self._look_thread = StateWriterThread(f"jetfast-look-{plan.job}")
-        self._run_look = self._look_thread if run_look is None else run_look
-        self._lease_clock = lease_clock
-        self._looking = False
-        self._predecessors: tuple[CoordinatorRecord, ...] = ()
-        self._fenced_until_s = 0.0
-        """By then their leases have run out."""
         self._ending_since_s: float | None = None
         """Or since members that do not end were named last."""
         self._round_started_s = 0.0
         self._delay_cause: Exception | None = None
         self._started_s = clock()
         self._ended_s: float | None = None
-        self._queue: queue.SimpleQueue[Event | _Registration | _Told | _Looked] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Event | _Registration | _Told | Looked] = queue.SimpleQueue()
+        self._ownership = Ownership(
+            plan.job,
+            plan.snapshot_store,
+            plan.coordinator,
+            plan.lease_s,
+            lease_clock=lease_clock,
+            run_look=run_look,
+            tell=self._queue.put,
+        )
         self._delivered_lock = threading.Lock()
         self._publications: set[str] = set()
         """Ids of what has been delivered, of all executions."""
@@ -317,6 +303,11 @@ class Runner:
         return status
 
     @property
+    def leases(self) -> GrantedLeases:
+        """Of its members."""
+        return self._ownership.leases
+
+    @property
     def job_id(self) -> str:
         """Tells apart jobs of one name; a job that goes on from a snapshot keeps it."""
         begun = self.coordinator.begun
@@ -332,14 +323,13 @@ class Runner:
         self.begin()
         if self.plan.snapshot_store is not None:
             self._store_thread.start()
-        if self.plan.coordinator is not None:
-            self._look_thread.start()
+        self._ownership.start()
         self._thread.start()
 
     def begin(self) -> None:
         """Let the job begin when the first event is handled. `start` does it."""
         self._queue.put(StartJob())
-        if self.plan.coordinator is not None:
+        if self._ownership.is_shared:
             self._await_look()
 
     def register(self, member: int, link: MemberLink, registered: Registered) -> None:
@@ -453,8 +443,9 @@ class Runner:
                 if isinstance(event, SlowRound):
                     self._tell_of_slow_round()
                 elif isinstance(event, LookDue):
-                    self._look()
-                elif isinstance(event, PredecessorsGone) and not self._are_gone(self._predecessors):
+                    self._ownership.look()
+                    self._await_look()
+                elif isinstance(event, PredecessorsGone) and not self._ownership.is_fenced(now):
                     self._await_fence()
                 else:
                     self._handle(event)
@@ -504,16 +495,16 @@ class Runner:
             logger.warning("job %s: still waiting for member(s) %s to stop", self.plan.job, waiting_for)
             self._ending_since_s = now
 
-    def _handle(self, event: "Event | _Registration | _Told | _Looked") -> None:
+    def _handle(self, event: "Event | _Registration | _Told | Looked") -> None:
         if self._ended.is_set():
             return
         for command in self._decide(event):
             self._perform(command)
 
-    def _decide(self, event: "Event | _Registration | _Told | _Looked") -> list[Command]:
+    def _decide(self, event: "Event | _Registration | _Told | Looked") -> list[Command]:
         if isinstance(event, _Registration):
             return self._admit(event)
-        if isinstance(event, _Looked):
+        if isinstance(event, Looked):
             if self.coordinator.job.owns(event.seen.execution_id):
                 self.leases.confirm(event.as_of_s)
                 return []
@@ -546,7 +537,7 @@ class Runner:
         assert store is not None
 
         def work() -> None:
-            began_s = self._lease_clock()
+            began_s = self._ownership.lease_clock()
             answer = perform(store, self.plan.job, command)
             if isinstance(command, ReplaceRecord) and isinstance(answer, StoreWritten):
                 self.leases.confirm(began_s)
@@ -556,41 +547,14 @@ class Runner:
         self._run_store(work)
 
     def _await_look(self) -> None:
-        self.timers[LookDue] = self._clock() + self.plan.lease_s / ASKS_PER_LEASE
-
-    def _look(self) -> None:
-        """Look at the execution record, unless the last look is not over yet."""
-        self._await_look()
-        store = self.plan.snapshot_store
-        if self._looking or store is None:
-            return
-
-        def work() -> None:
-            as_of_s = self._lease_clock()
-            seen = look(store, self.plan.job)
-            self._looking = False
-            if seen is not None:
-                self._queue.put(_Looked(seen, as_of_s))
-
-        self._looking = True
-        self._run_look(work)
+        self.timers[LookDue] = self._clock() + self._ownership.look_interval_s
 
     def _await_predecessors(self, command: AwaitPredecessors) -> None:
-        self._predecessors = command.coordinators
-        seconds = max(coordinator.lease_us for coordinator in command.coordinators) / 1e6
-        self._fenced_until_s = self._clock() + seconds
-        logger.info(
-            "job %s: another coordinator had it; waiting for the end of its members, at most %g s",
-            self.plan.job,
-            seconds,
-        )
+        self._ownership.fence(command, self._clock())
         self._await_fence()
 
     def _await_fence(self) -> None:
-        self.timers[PredecessorsGone] = min(self._clock() + FENCE_LOOK_S, self._fenced_until_s)
-
-    def _are_gone(self, coordinators: tuple[CoordinatorRecord, ...]) -> bool:
-        return self._clock() >= self._fenced_until_s or all(map(have_ended, coordinators))
+        self.timers[PredecessorsGone] = self._ownership.next_fence_look_s(self._clock())
 
     def _summon(self, command: SummonMember) -> None:
         self.summon(command.member)
@@ -704,7 +668,7 @@ class Runner:
         except Exception:
             logger.exception("job %s: its cluster could not release all that it held", self.plan.job)
         self._store_thread.stop(finish=True)
-        self._look_thread.stop()
+        self._ownership.stop()
         self.error = error
         self._ended_s = self._clock()
         with self._requests_lock:
