@@ -75,15 +75,23 @@ def tear_a_file(area: Path) -> None:
     file.write_bytes(file.read_bytes()[:-5])
 
 
+def alter_a_file(area: Path) -> None:
+    file = max((path for path in area.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
 @pytest.mark.parametrize(
     ("damage", "text"),
     [
         (delete_the_area, r"cannot go on from its last snapshot: .*validation is missing.*fresh=True"),
         (delete_a_file, r"step '.*' has \d+ entries of \d+ bytes .*, but \d+ entries of"),
         (tear_a_file, r"it ends after \d+ bytes"),
+        (alter_a_file, r"the entry at byte \d+ was altered: its checksum does not fit"),
     ],
 )
-def test_files_of_a_snapshot_that_were_deleted_or_torn_are_named_and_a_fresh_job_begins_anew(
+def test_files_of_a_snapshot_that_were_deleted_torn_or_altered_are_named_and_a_fresh_job_begins_anew(
     damage: Callable[[Path], None], text: str, tmp_path: Path
 ) -> None:
     outside, store = TransactionalMemory.named(), jf.snapshots.directory(tmp_path)
