@@ -57,7 +57,8 @@ class KernelClock {
   }
 
   void begin_sample() noexcept {
-    if (reading_ns_ == 0) reading_ns_ = clock_reading_ns();
+    static const int64_t reading_ns = clock_reading_ns();  // once for all threads: 30 us
+    reading_ns_ = reading_ns;
     sampling_ = true;
     kernel_ns_ = kernel_calls_ = waited_ns_ = 0;
     begun_ns_ = thread_cpu_ns();

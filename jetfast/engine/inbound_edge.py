@@ -203,9 +203,10 @@ class Inbound:
                 return event
             readable = self.readable
         cursor = self.cursor
+        count = len(readable)
         misses = 0
-        while misses < len(readable):
-            if cursor >= len(readable):
+        while misses < count:
+            if cursor >= count:
                 cursor = 0
             queue = readable[cursor]
             cursor += 1
@@ -223,6 +224,7 @@ class Inbound:
                 return event
             readable = self.readable
             cursor = self.cursor
+            count = len(readable)
             misses = 0
         return None
 
