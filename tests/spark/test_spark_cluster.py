@@ -17,6 +17,8 @@ import pytest
 import jetfast as jf
 from jetfast import col
 from jetfast.control.job import Job
+from jetfast.control.job_client import ask_job, find_job
+from jetfast.control.job_protocol import Restart
 from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.routing import BROADCAST, Routing, partitioned
 from jetfast.errors import JobCancelledError, JobDefinitionError, JobFailedError, MemberLostError, ResourcesError
@@ -205,7 +207,9 @@ def test_a_job_without_a_guarantee_is_suspended_and_restarted_on_the_same_member
         assert job.status is jf.JobStatus.SUSPENDED
         job.resume()
         until(lambda: job.status is jf.JobStatus.RUNNING)
-        job.restart(PATIENCE_S)
+        path, report = find_job("endless", PATIENCE_S)  # as the command line does
+        assert (report.cluster, report.pid, report.members_wanted) == ("spark", os.getpid(), cluster.members)
+        ask_job(path, Restart(), PATIENCE_S)
         until(lambda: job.status is jf.JobStatus.RUNNING)
         assert [member["pid"] for member in job.metrics["members"]] == processes
 
