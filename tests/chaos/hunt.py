@@ -79,9 +79,7 @@ class Hunt:
         for victim in planned.victims:
             if victim == "coordinator":
                 self.job.kill_coordinator()
-            elif self.job.executions[self.job.present].processes:
-                self.job.kill_member()
-            else:
+            elif not self.job.kill_member():
                 continue
             self._count(RANDOM_MOMENT, victim, now_s(), self.job.present)
 

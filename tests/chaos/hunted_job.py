@@ -72,7 +72,7 @@ class Death:
 
 
 class HuntedJob:
-    """Use it in a `with` block: at its end nothing of the job runs. `update` says what has happened since."""
+    """Runs from when it is made until `close`. `update` takes note of what has happened since."""
 
     def __init__(self, target: Target, rate: float, random: Random) -> None:
         self.target = target
@@ -93,6 +93,7 @@ class HuntedJob:
         self._log = (self.folder / "log").open("ab")
         (self.folder / "notes").touch()
         self._notes = (self.folder / "notes").open("rb")
+        self._coordinators: set[int] = set()
         self._program = self._start()
 
     def close(self) -> None:
@@ -120,13 +121,19 @@ class HuntedJob:
         self._program.kill()
         self._program.wait()
 
-    def kill_member(self) -> None:
-        """SIGKILL to any member of the present execution that has not been killed yet."""
+    def kill_member(self) -> bool:
+        """SIGKILL to any member of the present execution that has not been killed yet; False: there is none."""
         processes = self.executions[self.present].processes
+        if not processes:
+            return False
         descriptor = processes.pop(self._random.choice(list(processes)))
-        with contextlib.suppress(ProcessLookupError):  # it has ended with its coordinator
+        try:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        os.close(descriptor)
+        except ProcessLookupError:  # it has ended with its coordinator
+            return False
+        finally:
+            os.close(descriptor)
+        return True
 
     def place(self, order: Order) -> None:
         """Give an order to all processes."""
@@ -165,7 +172,7 @@ class HuntedJob:
         elif note.what == "results":
             self.executions[note.execution_id].results_s[note.pid] = note.time_s
         elif note.what == "dies":
-            self.deaths[note.order] = Death(note.time_s, self.present, note.pid == self._program.pid)
+            self.deaths[note.order] = Death(note.time_s, self.present, note.pid in self._coordinators)
         elif note.what == "decided":
             self.decided += 1
         elif note.what == "completed":
@@ -176,7 +183,9 @@ class HuntedJob:
         self.next_shape = None
         settings = Settings(self.target, self.rate, *self.shape)
         command = [sys.executable, "-m", "tests.chaos.program", msgspec.json.encode(settings).decode()]
-        return subprocess.Popen(command, cwd=ROOT, stdout=self._log, stderr=self._log)
+        program = subprocess.Popen(command, cwd=ROOT, stdout=self._log, stderr=self._log)
+        self._coordinators.add(program.pid)
+        return program
 
     def _last_lines(self) -> str:
         lines = (self.folder / "log").read_text(errors="replace").splitlines()
