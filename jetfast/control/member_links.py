@@ -221,13 +221,11 @@ class _RemoteMember:
 
     def send(self, message: CoordinatorMessage) -> None:
         """MemberLink. A member that does not stop after Cancel is ended by its carrier."""
+        incarnation = self.incarnation
         if isinstance(message, Cancel):
-            self._cancel_timer = _timer(
-                END_TIMEOUT_S, self._members.carrier.cancel, f"jetfast-end-timeout-{self.index}", self._group
-            )
+            self._cancel_timer = _timer(END_TIMEOUT_S, self._end_slow, f"jetfast-end-timeout-{self.index}", incarnation)
         elif isinstance(message, Release):
             _stop(self._cancel_timer)
-        incarnation = self.incarnation
         if incarnation is None:
             raise TransportError(f"member {self.index} has no connection")
         try:
@@ -236,6 +234,11 @@ class _RemoteMember:
             incarnation.connection.close()  # whoever reads from it wakes up, says more about its end, and comes first
             incarnation.gone.wait(LOSS_TOLD_S)
             raise
+
+    def _end_slow(self, cancelled: _Incarnation | None) -> None:
+        """Called by the timer of a Cancel: whoever was told has not stopped. A successor has nothing to do with it."""
+        if cancelled is self.incarnation and not (cancelled and cancelled.gone.is_set()):
+            self._members.carrier.cancel(self._group)
 
     def close(self) -> None:
         """MemberLink: let the member go; when this returns its carrier has ended it. May be called again."""
