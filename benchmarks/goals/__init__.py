@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.goals.expansion import goal_5
 from benchmarks.goals.inputs import inputs
+from benchmarks.goals.operators import goal_13
 from benchmarks.goals.options import Options
 from benchmarks.goals.partitioning import goal_1
 from benchmarks.goals.pipelines import goal_8, goal_9
@@ -43,6 +44,7 @@ GOALS: dict[int, Callable[[Options], Iterator[Entry]]] = {
     9: goal_9_and_beside,
     10: goal_10,
     12: goal_12,
+    13: goal_13,
 }
 ON_DEMAND = {12: SPARK}
 """Goals that run only when they, or their peer, are asked for: it takes minutes."""
