@@ -22,14 +22,19 @@ def share_state(
         if owner in chosen:
             yield owner, state
         return
-    homes = owners[_partitions(state, len(owners))]
-    found, counts = np.unique(homes, return_counts=True)
-    rows = state.rows if len(found) == 1 else state.rows.take(pa.array(np.argsort(homes, kind="stable")))
-    first = 0
-    for owner, count in zip(found.tolist(), counts.tolist(), strict=True):
+    homes = owners if (owners == owners[0]).all() else owners[_partitions(state, len(owners))]
+    counts = np.bincount(homes)
+    found = np.flatnonzero(counts).tolist()
+    if len(found) == 1:
+        if found[0] in chosen:
+            yield found[0], state
+        return
+    rows = state.rows.take(pa.array(np.argsort(homes, kind="stable")))
+    ends = np.cumsum(counts).tolist()
+    for owner in found:
         if owner in chosen:
-            yield owner, StateBatch(BY_KEYS, state.kind, rows.slice(first, count), state.keys)
-        first += count
+            part = rows.slice(ends[owner] - counts[owner], counts[owner])
+            yield owner, StateBatch(BY_KEYS, state.kind, part, state.keys)
 
 
 def _partitions(state: StateBatch, partition_count: int) -> npt.NDArray[np.int32]:
