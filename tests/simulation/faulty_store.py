@@ -55,6 +55,10 @@ class FaultyStore(MemorySnapshotStore):
             self.decided += record.snapshot is not None
         return replaced
 
+    def is_completed(self) -> bool:
+        """Does any job have nothing left to do but to commit?"""
+        return any(found.record.completed for found in self._records.values())
+
     def read_record_itself(self, job: str) -> VersionedRecord | None:
         """As `read_record`, without a failure."""
         return super().read_record(job)

@@ -70,6 +70,8 @@ class Scenario:
     guarantee: Guarantee
     sinks: list[Sink] = field(default_factory=list)
     faults: list[Faults] = field(default_factory=list)
+    sources: int = 0
+    rows: int = 0
 
     def calm(self) -> None:
         """From now on the systems around the job do what they are asked for."""
@@ -110,22 +112,22 @@ def make_scenario(random: Random, now_us: Callable[[], int]) -> Scenario:
     """Return a scenario. `now_us`: the clock of the systems around the job."""
     guarantee = Guarantee.EXACTLY_ONCE if random.random() < 0.85 else Guarantee.AT_LEAST_ONCE
     scenario = Scenario(jf.Pipeline("simulated"), guarantee)
-    first_id = 0
-    for number in range(1 if random.random() < 0.75 else 2):
-        rows = _add_source(scenario, random, now_us, number, first_id)
-        first_id += rows
+    for _ in range(1 if random.random() < 0.75 else 2):
+        add_source(scenario, random, now_us)
     return scenario
 
 
-def _add_source(scenario: Scenario, random: Random, now_us: Callable[[], int], number: int, first_id: int) -> int:
-    """Add a source with what follows it; return its number of rows."""
+def add_source(scenario: Scenario, random: Random, now_us: Callable[[], int]) -> None:
+    """Add a source with what follows it."""
+    number, first_id = scenario.sources, scenario.rows
     if random.random() < 0.2:
         stage, rows = _queue(scenario, random, number, first_id)
         timed = False
     else:
         stage, rows = _partitions(scenario, random, number, first_id)
         timed = scenario.guarantee is Guarantee.EXACTLY_ONCE
-    row_count = len(rows)
+    scenario.sources += 1
+    scenario.rows += len(rows)
     if random.random() < 0.35:
         stage, rows = _filtered(stage, rows, random)
     for index in range(1 if random.random() < 0.7 else 2):
@@ -135,7 +137,6 @@ def _add_source(scenario: Scenario, random: Random, now_us: Callable[[], int], n
         else:
             expected = Counter((row[0], row[1]) for row in rows)
             _add_sink(scenario, random, now_us, stage.select("id", "k"), expected, ("id", "k"), ("id",), name)
-    return row_count
 
 
 def _partitions(scenario: Scenario, random: Random, number: int, first_id: int) -> tuple[Stage, list[RawRow]]:

@@ -14,7 +14,8 @@ way may be delayed and overtaken; and faults strike where the seed says:
     stall               a member or a store does nothing for a while
     crash points        as "kill", at a named place of a snapshot round
 
-and besides the store and the systems that are written to refuse, or do something and say that they did not.
+and besides the store and the systems that are written to refuse, or do something and say that they did not. What users
+ask of a job meanwhile is told in `operations`.
 
 In half of the seeds members live by leases: then no execution may begin while a member of another one believes in its
 lease, though it may still do something before it looks. In the other half nobody waits for anybody.
@@ -30,9 +31,10 @@ from typing import Any
 
 from jetfast.control.job_status import JobStatus
 from jetfast.core.crash_points import CRASH_POINTS, CrashPoint, set_crash_hook
-from jetfast.errors import JetfastError, JobDefinitionError, RecordConflict, RestartableError
+from jetfast.errors import JetfastError, JobCancelledError, JobDefinitionError, RecordConflict, RestartableError
 from jetfast.testing import VirtualClock
 from tests.simulation.faulty_store import FaultyStore
+from tests.simulation.operations import Operations
 from tests.simulation.scenario import make_scenario
 from tests.simulation.simulated_leases import SimulatedLease
 from tests.simulation.stepped_job import SteppedJob, SteppedMember
@@ -112,6 +114,7 @@ class SimulatedRun:
         self.look_rate = choice.choice([1.0, 0.02])
         """How soon a store answers who looks whose the job is."""
         self.choice = choice
+        self.operations = Operations(self, Random(f"operations of {seed}"))
         self.faults = [self._make_fault(choice) for _ in range(choice.choice([0, 1, 1, 2, 2, 3, 4]))]
         self.last_execution_id = 0
         self.digest = hashlib.blake2b(digest_size=16)
@@ -194,10 +197,13 @@ class SimulatedRun:
             else:
                 self._submit()
             return self.completed
+        if isinstance(error, JobCancelledError):
+            self._submit(**self.operations.next_submission())
+            return self.completed
         self.completed = error is None or COMPLETED in str(error)
         return True
 
-    def _submit(self) -> None:
+    def _submit(self, **options: Any) -> None:
         """Start a coordinator, as often as it takes."""
         choice = self.choice
         while not self.completed:
@@ -210,9 +216,11 @@ class SimulatedRun:
                     interval=self.interval,
                     members=choice.choice([1, 2, 2, 3]),
                     workers=choice.choice([1, 1, 2]),
+                    partition_count=choice.choice([17, 271]),
                     clock=self.clock,
                     new_execution_id=self._new_execution_id,
                     lease=self.lease,
+                    **options,
                 )
                 self.job.before_execution = partial(self._check_leases, self.job)
                 break
@@ -245,7 +253,7 @@ class SimulatedRun:
             self.actors += [(member, member.agent.handle_next), (member, member.works.step)]
             if member.lease is not None:
                 self.actors += [(member, partial(self._live, member, member.lease)), (member.job, member.lease.answer)]
-            self.actors += [(member, _step_tasklet(member, self.random.random))] * 3
+            self.actors += [(member, partial(member.step_tasklet, self.random.random))] * 3
 
     def _look_for_changes(self) -> None:
         """Members that were summoned, and coordinators that have ended."""
@@ -257,6 +265,9 @@ class SimulatedRun:
 
     def _let_time_pass(self) -> None:
         """Nobody has anything to do now: until a source has, or, if no job executes, until the next timer."""
+        if self.job.runner.status is JobStatus.SUSPENDED:
+            self.operations.wake()
+            return
         jobs = (self.job, *self.old_jobs)
         deadlines = [job.runner.deadline for job in jobs if job.runner.deadline is not None]
         wait_us = self.random.randrange(IDLE_US_MAX)
@@ -307,12 +318,15 @@ class SimulatedRun:
 
     def _strike(self) -> None:
         due = [fault for fault in self.faults if fault.point is None and fault.step <= self.step]
-        self.next_strike = min(
-            (fault.step for fault in self.faults if fault.point is None and fault not in due), default=STEPS_MAX
-        )
         for fault in due:
             self.faults.remove(fault)
             self._do(fault.kind)
+        asked = self.operations.next_step
+        if asked is not None and asked <= self.step:
+            self.operations.ask_next()
+            asked = self.operations.next_step
+        steps = [fault.step for fault in self.faults if fault.point is None]
+        self.next_strike = min(steps if asked is None else [*steps, asked], default=STEPS_MAX)
 
     def _do(self, kind: str) -> None:
         job = self.job
@@ -403,6 +417,7 @@ class SimulatedRun:
         self.store.rate = self.store.validation_rate = 0.0
         self.look_rate = 1.0
         self.faults.clear()
+        self.operations.due.clear()
         self.stalled.clear()
         for zombie in self.zombies:
             zombie.kill()
@@ -435,17 +450,6 @@ class SimulatedRun:
 
     def _problem(self, text: str) -> None:
         self.outcome.problems.append(text)
-
-
-def _step_tasklet(member: SteppedMember, choose: Callable[[], float]) -> Callable[[], bool]:
-    def step() -> bool:
-        stepped = member.stepped
-        if stepped is None:
-            return False
-        running = stepped.running
-        return bool(running) and stepped.step(running[int(choose() * len(running))])
-
-    return step
 
 
 def simulate(seed: int, store_failures: float | None = None) -> Outcome:

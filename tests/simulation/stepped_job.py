@@ -108,11 +108,13 @@ class SteppedMember:
         while self.agent.handle_next():
             pass
 
-    def step_tasklet(self, random: Random) -> bool:
+    def step_tasklet(self, choose: Callable[[], float]) -> bool:
+        """Let a tasklet do something: the one at that place, in [0, 1), of those that run."""
         stepped = self.stepped
-        if stepped is None or not stepped.running:
+        if stepped is None:
             return False
-        return stepped.step(random.choice(stepped.running))
+        running = stepped.running
+        return bool(running) and stepped.step(running[int(choose() * len(running))])
 
 
 class _OnOneThread:
@@ -303,7 +305,7 @@ class SteppedJob:
         actors: list[Callable[[], bool]] = [self.runner.handle_timers, self.runner.handle_next, self.works.step]
         for member in members:
             actors += [member.agent.handle_next, member.works.step]
-            actors += [lambda member=member: member.step_tasklet(self.random)] * 4
+            actors += [lambda member=member: member.step_tasklet(self.random.random)] * 4
         self.random.shuffle(actors)
         return any(actor() for actor in actors)
 

@@ -11,6 +11,7 @@ import pytest
 from jetfast.core.crash_points import CRASH_POINTS
 from tests.simulation.campaign import summarize
 from tests.simulation.mutations import MUTATIONS, STORE_FAILURES
+from tests.simulation.operations import OPERATIONS
 from tests.simulation.simulated_run import KINDS, simulate
 
 pytestmark = pytest.mark.simulation
@@ -36,12 +37,14 @@ def test_no_row_is_lost_or_doubled_whatever_fails(first: int) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_every_kind_of_fault_strikes_in_one_seed_of_a_hundred() -> None:
+def test_every_kind_of_fault_and_operation_occurs_in_one_seed_of_a_hundred() -> None:
     result = summarize((simulate(seed), 0.0) for seed in range(10_000, 10_600))
     shares = result["share_of_seeds"]
     assert isinstance(shares, dict)
     assert {
-        kind: share for kind in (*KINDS, *CRASH_POINTS, *STORE_FAULTS) if (share := shares.get(kind, 0)) < 0.01
+        kind: share
+        for kind in (*KINDS, *CRASH_POINTS, *STORE_FAULTS, *OPERATIONS)
+        if (share := shares.get(kind, 0)) < 0.01
     } == {}
 
 
