@@ -41,6 +41,8 @@ SIGNATURES = {
     "function: 'Callable[[Any, pa.RecordBatch], Any]', *, schema: 'pa.Schema', concurrency: 'int' = 16, "
     "batch_rows: 'int' = 1024, ordered: 'bool' = True, "
     "in_flight: 'str' = 'wait', timeout: 'Duration' = '60s', name: 'str | None' = None) -> 'Stage'",
+    "Stage.custom": "(self, supplier: 'Callable[[], Processor]', *, schema: 'pa.Schema', "
+    "keys: 'str | Sequence[str]' = (), name: 'str | None' = None) -> 'Stage'",
     "Stage.rebalance": "(self, *keys: 'str', name: 'str | None' = None) -> 'Stage'",
     "Stage.sort": "(self, *by: 'str', descending: 'bool | Sequence[bool]' = False, "
     "name: 'str | None' = None) -> 'Stage'",

@@ -29,6 +29,7 @@ from jetfast.api.steps import (
     MISSED_UNTIL,
     REJECTED_PORT,
     AsofJoin,
+    CustomStep,
     FirstOfKey,
     HashJoin,
     IntervalJoin,
@@ -123,6 +124,8 @@ class Planner:
                 self.plan_map_batches(step)
             elif isinstance(step, ServiceStep):
                 self.plan_service(step)
+            elif isinstance(step, CustomStep):
+                self.plan_custom(step)
             elif isinstance(step, RebalanceStep | SortStep | PeekStep):
                 self.plan_passing(step)
             elif isinstance(step, ProcessingTimeStep):
@@ -256,6 +259,12 @@ class Planner:
         supplier = partial(MapUsingService, step.create, step.function, schema, **step.settings)
         self.add_vertex(step.name, supplier, self.feeds[step.inputs[0]])
         self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, schema)]
+
+    def plan_custom(self, step: CustomStep) -> None:
+        routing = partitioned(*step.keys) if step.keys else ISOLATED
+        self.times[step.name] = step.time
+        self.add_vertex(step.name, step.supplier, self.feeds[step.inputs[0]], routing, crossing=bool(step.keys))
+        self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, step.schemas[MAIN_PORT])]
 
     def plan_passing(self, step: RebalanceStep | SortStep | PeekStep) -> None:
         """A step that gives the rows that come to it."""

@@ -29,6 +29,7 @@ from jetfast.api.steps import (
     LATE_PORT,
     MISSED_UNTIL,
     REJECTED_PORT,
+    CustomStep,
     EarlyRows,
     EventTime,
     MapBatchesStep,
@@ -56,6 +57,7 @@ from jetfast.types import Duration, non_negative_duration_us
 if TYPE_CHECKING:
     from jetfast.api.grouped import GroupedStage, WindowedStage
     from jetfast.api.pipeline import Pipeline
+    from jetfast.core.processor import Processor
 
 
 KeyColumns = str | Expression | Sequence[str | Expression] | None
@@ -313,6 +315,52 @@ class Stage:
             "timeout": timeout,
         }
         return map_using_service(self, create, function, schema, settings, name)
+
+    def custom(
+        self,
+        supplier: Callable[[], Processor],
+        *,
+        schema: pa.Schema,
+        keys: str | Sequence[str] = (),
+        name: str | None = None,
+    ) -> Stage:
+        """A processor of your own: `jetfast.core.processor.Processor` says what it may do.
+
+        Parameters
+        ----------
+        supplier : makes a processor for each worker: its class, or a `functools.partial` of that. It is pickled
+        schema : of what the processor yields
+        keys : rows with equal keys come to the same processor, and state by these keys is restored there; without keys
+            rows stay with their worker
+
+        If the event-time column is not in the result with its type, the result has no event time.
+        """
+        label = getattr(supplier, "__qualname__", type(supplier).__name__)
+        step_name = self.pipeline._name_for(name, f"custom({label})", stateful=True)
+        if not callable(supplier):
+            raise JobDefinitionError(f"step {step_name!r}: custom needs a class or function, got {supplier!r}")
+        if not isinstance(schema, pa.Schema):
+            raise JobDefinitionError(
+                f"step {step_name!r}: schema must be a pyarrow.Schema, got {type(schema).__name__}"
+            )
+        named = (keys,) if isinstance(keys, str) else tuple(keys)
+        require_columns(step_name, named, self.schema, "as key")
+        check_keys(step_name, pa.schema([self.schema.field(key) for key in named]))
+        time, reason = time_after_function(self, step_name, schema)
+        step = CustomStep(
+            self.pipeline,
+            step_name,
+            (self._output,),
+            {MAIN_PORT: schema},
+            time=time,
+            no_time_reason=reason,
+            time_shift_us=self._output.step.time_shift_us,
+            early=early_rows_with(self._early, lambda column: column if column in schema.names else None),
+            supplier=supplier,
+            keys=named,
+        )
+        self.pipeline._add(step)
+        return Stage(Output(step))
 
     def rebalance(self, *keys: str, name: str | None = None) -> Stage:
         """Send batches to all workers of all members in turn, or rows by `keys`: for few or uneven source partitions.

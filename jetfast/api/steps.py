@@ -18,6 +18,7 @@ from jetfast.core.aggregate import AggregateColumn, AggregateKind, AnyAggregateC
 from jetfast.core.batch_aggregate import BatchAggregate
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.joins import JoinType
+from jetfast.core.processor import Processor
 from jetfast.core.source import REJECTED_SCHEMA, Sink, Source
 from jetfast.core.throttling import WatermarkThrottleFactory
 from jetfast.core.top_results import TopResults
@@ -136,6 +137,18 @@ class ServiceStep(Step):
     def describe(self) -> str:
         order = "in order" if self.settings["ordered"] else "as they come"
         return f"answers of {getattr(self.function, '__qualname__', repr(self.function))}, {order}"
+
+
+@dataclass(eq=False)
+class CustomStep(Step):
+    """A processor of the user; with keys, rows of a key come to one of them."""
+
+    supplier: Callable[[], Processor] = field(kw_only=True)
+    keys: tuple[str, ...] = field(kw_only=True)
+
+    def describe(self) -> str:
+        label = getattr(self.supplier, "__qualname__", type(self.supplier).__name__)
+        return f"processor {label}" + (f" by {', '.join(self.keys)}" if self.keys else "")
 
 
 @dataclass(eq=False)

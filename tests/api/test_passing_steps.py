@@ -10,6 +10,8 @@ import pytest
 
 import jetfast as jf
 from jetfast import col
+from jetfast.core.batch import Batch
+from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.core.routing import RoutingKind
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.errors import JobDefinitionError
@@ -120,11 +122,39 @@ def test_a_service_is_asked_in_a_job_with_snapshots(in_flight):
     assert sorted((row["at"].second, row["answer"]) for row in found) == [(n, "42") for n in range(1, 6)]
 
 
+class Counting(Processor):
+    """Each row with how many rows its processor has taken in."""
+
+    def open(self, context: ProcessorContext) -> None:
+        self.count = 0
+
+    def process(self, ordinal: int, batch: Batch) -> Any:
+        first, self.count = self.count + 1, self.count + batch.row_count
+        counts = pa.array(range(first, self.count + 1), pa.int64())
+        yield batch.with_columns(Batch.from_arrow(pa.record_batch({"count": counts})))
+
+
+def test_a_processor_of_the_user_gets_the_rows_of_its_keys():
+    pipeline = jf.Pipeline("custom")
+    stage = pipeline.read(jf.memory(partitions={"one": ROWS}, batch_rows=1), name="rows").with_event_time("at")
+    schema = stage.schema.append(pa.field("count", pa.int64()))
+    counted = stage.custom(Counting, schema=schema, keys="n", name="counted")
+    assert counted.event_time == "at"
+    found = run(counted)
+    (edge,) = pipeline.plan(member_count=2).inbound("counted")
+    assert (edge.routing.keys, edge.distributed) == (("n",), True)
+    assert len(found) == 5
+    first, second = sorted(row["count"] for row in found if row["n"] == 1)
+    assert first < second
+
+
 SERVICE: dict[str, Any] = {"create": dict, "function": ask, "schema": ANSWER}
 WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "no function": (lambda s: s.flat_map("f", schema=EXPLODED), "flat_map needs a function, got 'f'"),
     "no list": (lambda s: s.explode("n"), "explode needs a column of lists, 'n' is int64"),
     "no column": (lambda s: s.rebalance("m"), "there is no column 'm' (as key)"),
+    "no processor": (lambda s: s.custom(3, schema=EXPLODED), "custom needs a class or function, got 3"),
+    "no schema of it": (lambda s: s.custom(Counting, schema=None), "schema must be a pyarrow.Schema, got NoneType"),
     "sort by nothing": (lambda s: s.sort(), "sort needs at least one column"),
     "sort by lists": (lambda s: s.sort("tags"), "rows cannot be put in order"),
     "two orders": (lambda s: s.sort("n", descending=[True, True]), "descending= has 2 values for 1 columns"),

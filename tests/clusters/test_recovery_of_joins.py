@@ -36,6 +36,7 @@ def with_a_table(stage: Any, other: Any, table: Any) -> Any:
 JOBS = [(by_window, 2), (by_interval, 1), (by_latest, 2), (with_a_table, 2)]
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize(("build", "members"), JOBS)
 def test_results_of_joins_are_those_of_a_run_without_failures(build: Build, members: int) -> None:
     def pipeline(sink: Any) -> jf.Pipeline:

@@ -40,6 +40,7 @@ def with_state(stage: Any) -> Any:
     return grouped.map_stateful(count_rows, state=pa.int64(), schema=COUNTED, ttl="30us", on_evict=tell, name="counts")
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize(("build", "members"), [(first_rows, 1), (running, 2), (with_state, 2)])
 def test_results_of_state_are_those_of_a_run_without_failures(build: Callable[[Any], Any], members: int) -> None:
     def pipeline(sink: Any) -> jf.Pipeline:
