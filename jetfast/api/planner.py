@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from jetfast.api.expressions import HIDDEN, Column, Expression, Literal
+from jetfast.api.feed import Feed
+from jetfast.api.keyed_planning import plan_join, plan_keyed_state
 from jetfast.api.operations import AsNullable, BoundOperation, Operation, Select, WithColumns
 from jetfast.api.steps import (
     LATE_PORT,
@@ -30,8 +32,6 @@ from jetfast.api.steps import (
     REJECTED_PORT,
     AsofJoin,
     CustomStep,
-    FirstOfKey,
-    HashJoin,
     IntervalJoin,
     JoinStep,
     KeyedStateStep,
@@ -40,12 +40,10 @@ from jetfast.api.steps import (
     PeekStep,
     ProcessingTimeStep,
     RebalanceStep,
-    Running,
     ServiceStep,
     SinkStep,
     SortStep,
     SourceStep,
-    Stateful,
     Step,
     TopStep,
     TransformStep,
@@ -57,8 +55,7 @@ from jetfast.core.aggregate import AggregateColumn
 from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.guarantee import Delivery
 from jetfast.core.items import MAIN_PORT
-from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, Join
-from jetfast.core.keyed_input import KeyedInput
+from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT
 from jetfast.core.processor import Processor, ProcessorSupplier
 from jetfast.core.routing import ALL_TO_ONE, ISOLATED, UNICAST, Routing, partitioned
 from jetfast.core.source import sink_delivery, source_delivery
@@ -74,14 +71,6 @@ if TYPE_CHECKING:
 
 ASOF_STEP_US = 1000
 """How fine watermarks must be for as-of joins, whose rows wait for them."""
-
-
-class Feed(NamedTuple):
-    """Where rows come from in the graph: a port of a vertex, and their schema there."""
-
-    vertex: str
-    port: int
-    schema: pa.Schema
 
 
 def plan(pipeline: Pipeline, *, member_count: int, workers: int, two_stage: bool | None) -> Dag:
@@ -137,9 +126,9 @@ class Planner:
             elif isinstance(step, TopStep):
                 self.plan_top(step)
             elif isinstance(step, JoinStep):
-                self.plan_join(step)
+                plan_join(self, step)
             elif isinstance(step, KeyedStateStep):
-                self.plan_keyed_state(step)
+                plan_keyed_state(self, step)
             elif isinstance(step, SinkStep):
                 self.plan_sink(step)
         return self.dag
@@ -404,52 +393,6 @@ class Planner:
         chain = self.chain_up_to(output.step)
         return chain, bound_schema(chain, self.feeds[chain[0].inputs[0]][0].schema)
 
-    def plan_join(self, step: JoinStep) -> None:
-        self.times[step.name] = step.time
-        feeds, sides = zip(*(self.plan_join_side(step, ordinal) for ordinal in (LEFT, RIGHT)), strict=True)
-        wanted = self.needed.get(Output(step), set())
-        names = [key.name for key in step.keys]
-        names += [name for columns in step.columns for _, name in columns if name in wanted]
-        names += [field.name for field in step.added]
-        schema = pa.schema([step.schemas[MAIN_PORT].field(name) for name in names])
-        join = Join(sides, step.join_type, schema)
-        self.dag.add_vertex(Vertex(step.name, join_supplier(step, join)))
-        for ordinal in (LEFT, RIGHT):
-            # The table of a hash join is read before the stream.
-            priority = int(isinstance(step.method, HashJoin) and ordinal == LEFT)
-            routing = partitioned(*sides[ordinal].keys)
-            self.add_edge(feeds[ordinal], step.name, ordinal, routing, crossing=True, priority=priority)
-        self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, schema)]
-        for port, side in zip(LATE_PORTS, sides, strict=True):
-            if side.late_columns:
-                late = Output(step, port)
-                self.feeds[late] = [Feed(step.name, port, late.schema)]
-
-    def plan_join_side(self, step: JoinStep, ordinal: int) -> tuple[Feed, KeyedInput]:
-        """Bring just what a join needs of one input: late rows are whole."""
-        output = step.inputs[ordinal]
-        late_wanted = Output(step, LATE_PORTS[ordinal]) in self.readers
-        wanted = self.needed.get(Output(step), set())
-        columns = [column for column, name in step.columns[ordinal] if name in wanted]
-        time = None if isinstance(step.method, HashJoin) else output.step.time
-        read = set(output.schema.names) if late_wanted else {*columns, *(key.columns[ordinal] for key in step.keys)}
-        if time is not None:
-            read.add(time)
-        computed = [
-            (key.columns[ordinal], expression)
-            for key in step.keys
-            if (expression := key.expressions[ordinal]) is not None
-        ]
-        feed = self.prepare_input(step, output, read, computed, "left" if ordinal == LEFT else "right")
-        return feed, KeyedInput(
-            feed.schema,
-            tuple(key.columns[ordinal] for key in step.keys),
-            tuple(columns),
-            time,
-            output.step.time_shift_us,
-            tuple(output.schema.names) if late_wanted else (),
-        )
-
     def prepare_input(
         self, step: Step, output: Output, read: set[str], computed: Sequence[tuple[str, Expression]], what: str
     ) -> Feed:
@@ -462,33 +405,6 @@ class Planner:
         name = f"{step.name} ({what})"
         self.times[name] = output.step.time
         return self.add_transform(name, self.feeds[output], [(step.name, last)])
-
-    def plan_keyed_state(self, step: KeyedStateStep) -> None:
-        output, late = step.inputs[0], Output(step, LATE_PORT)
-        late_wanted = late in self.readers
-        wanted = self.needed.get(Output(step), set())
-        read = step.columns_kept(wanted, whole=late_wanted)
-        feed = self.prepare_input(step, output, read, step.computed, "input")
-        made = step.schemas[MAIN_PORT]
-        passed = output.schema.names if isinstance(step.method, Stateful) else made.names
-        rows = KeyedInput(
-            feed.schema,
-            tuple(key for key, _ in step.keys),
-            tuple(name for name in passed if name in feed.schema.names),
-            None if step.ttl_us is None else output.step.time,
-            output.step.time_shift_us,
-            tuple(output.schema.names) if late_wanted else (),
-        )
-        added = [] if isinstance(step.method, FirstOfKey) else made.names[len(output.schema.names) :]
-        schema = made
-        if not isinstance(step.method, Stateful):
-            schema = pa.schema([made.field(name) for name in dict.fromkeys((*rows.columns, *added))])
-        self.times[step.name] = step.time
-        self.dag.add_vertex(Vertex(step.name, keyed_state_supplier(step, rows, schema)))
-        self.add_edge(feed, step.name, 0, partitioned(*rows.keys), crossing=True)
-        self.feeds[Output(step)] = [Feed(step.name, MAIN_PORT, schema)]
-        if late_wanted:
-            self.feeds[late] = [Feed(step.name, LATE_PORT, late.schema)]
 
     def fused_top(self, step: WindowStep) -> TopResults | None:
         """The best results that a window shall keep while it emits: if nobody reads the others, and they are plain."""
@@ -601,38 +517,6 @@ def with_top(window: ProcessorSupplier, top: TopResults) -> Processor:
     assert isinstance(processor, SlidingWindowProcessor)
     processor.top = top
     return processor
-
-
-def join_supplier(step: JoinStep, join: Join) -> ProcessorSupplier:
-    """What makes the processors of a join."""
-    from jetfast.processors.asof_join import AsofJoinProcessor
-    from jetfast.processors.hash_join import HashJoinProcessor
-    from jetfast.processors.interval_join import IntervalJoinProcessor
-    from jetfast.processors.window_join import WindowJoinProcessor
-
-    method = step.method
-    if isinstance(method, WindowJoin):
-        return partial(WindowJoinProcessor, join, method.window)
-    if isinstance(method, IntervalJoin):
-        return partial(IntervalJoinProcessor, join, method.lower_us, method.upper_us)
-    if isinstance(method, AsofJoin):
-        return partial(AsofJoinProcessor, join, method.tolerance_us)
-    return partial(HashJoinProcessor, join)
-
-
-def keyed_state_supplier(step: KeyedStateStep, rows: KeyedInput, schema: pa.Schema) -> ProcessorSupplier:
-    """What makes the processors of a step that keeps state by key."""
-    from jetfast.processors.drop_duplicates import DropDuplicates
-    from jetfast.processors.map_stateful import MapStateful
-    from jetfast.processors.rolling_aggregate import RollingAggregate
-
-    method = step.method
-    if isinstance(method, Stateful):
-        return partial(MapStateful, rows, method.function, method.on_evict, method.state_type, schema, step.ttl_us)
-    if isinstance(method, Running):
-        columns = [cast(AggregateColumn, aggregate.for_processor()) for aggregate in method.aggregates]
-        return partial(RollingAggregate, rows, columns, schema, step.ttl_us)
-    return partial(DropDuplicates, rows, step.ttl_us)
 
 
 def time_of_row(step: WindowStep) -> str:
