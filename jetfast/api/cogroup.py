@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from jetfast.api.expressions import HIDDEN, Column, Expression, Literal, as_expression
+from jetfast.api.expressions import HIDDEN, Column, Expression, Literal, as_expression, plain_type
 from jetfast.api.grouped import GroupedStage, aggregate, check_aggregate
 from jetfast.api.joins import common_key_type
 from jetfast.api.naming import require_columns, require_distinct, shorten
@@ -102,8 +102,8 @@ class Cogroup:
                 for stage, (key, expression) in zip(self.stages, keys, strict=True)
             ]
             common = common_key_type(self.step, [key for key, _ in keys], types)
-            for own, data_type, (_, expression) in zip(cast, types, keys, strict=True):
-                own.append(expression if data_type == common else expression.cast(common))
+            for own, (_, expression) in zip(cast, keys, strict=True):
+                own.append(expression.cast(common))  # which decodes dictionaries, too
         return cast
 
     def check_times(self) -> None:
@@ -138,7 +138,10 @@ class Cogroup:
             else:
                 expression = as_expression(column)
             names.append(f"{HIDDEN}{number}.{result}.{position}")
-            self.columns.append((number, names[-1], expression, data_type))
+            plain = plain_type(data_type)
+            self.columns.append(
+                (number, names[-1], expression if plain == data_type else expression.cast(plain), plain)
+            )
         if isinstance(value.function, AggregateKind) or value.function.skips_nulls:
             return Aggregate(value.function, tuple(names))
         return Aggregate(OfSomeRows(value.function), (*names, self.mark(number)))

@@ -151,14 +151,14 @@ class JoinDefinition:
         common = common_key_type(self.step, (left[0], right[0]), types)
         columns: list[str] = []
         computed: list[Expression | None] = []
-        for stage, (_, expression), data_type in zip(self.stages, (left, right), types, strict=True):
+        for stage, (_, expression) in zip(self.stages, (left, right), strict=True):
             source = pure_column(expression)
             if source is not None and stage.schema.field(source).type == common:
                 columns.append(source)
                 computed.append(None)
-            else:
+            else:  # dictionaries are decoded by the cast, too
                 columns.append(f"{HIDDEN}key{number}")
-                computed.append(expression if data_type == common else expression.cast(common))
+                computed.append(expression.cast(common))
         return JoinKey(left[0], (columns[LEFT], columns[RIGHT]), (computed[LEFT], computed[RIGHT]))
 
     def checked_key_fields(self) -> list[pa.Field]:

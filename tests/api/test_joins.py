@@ -123,6 +123,112 @@ def test_aggregates_of_several_stages_have_the_keys_of_the_first():
     assert found.event_time == "window_end"
 
 
+CODED = pa.table(
+    {
+        "k": pa.array(["a", "b", None]).dictionary_encode(),
+        "at": pa.array([1, 2, 3], pa.timestamp("s")),
+        "tag": pa.array(["x", "y", "z"]).dictionary_encode(),
+        "list": [[1], [2, 3], None],
+    }
+)
+PLAIN = pa.table({"k": ["a", "c"], "at": pa.array([1, 2], pa.timestamp("s")), "pair": [{"n": 1}, {"n": 2}]})
+
+
+def timed(pipeline: jf.Pipeline, name: str, rows: pa.Table) -> Any:
+    return pipeline.read(jf.memory(rows, batch_rows=1), name=name).with_event_time("at")
+
+
+ODD: dict[str, tuple[Callable[[Any], Any], list[tuple[Any, ...]]]] = {
+    "dictionaries and nested columns by window": (
+        lambda p: (
+            timed(p, "a", CODED)
+            .window_join(timed(p, "b", PLAIN), MINUTE, on="k", how="outer")
+            .select("k", "tag", "list", "pair")
+        ),
+        [("a", "x", [1], {"n": 1}), ("b", "y", [2, 3], None), ("c", None, None, {"n": 2}), (None, "z", None, None)],
+    ),
+    "dictionaries and nested columns by time": (
+        lambda p: (
+            timed(p, "a", CODED)
+            .interval_join(timed(p, "b", PLAIN), on="k", lower="0s", upper="0s", how="outer")
+            .select("k", "tag", "list", "pair")
+        ),
+        [("a", "x", [1], {"n": 1}), ("b", "y", [2, 3], None), ("c", None, None, {"n": 2}), (None, "z", None, None)],
+    ),
+    "the latest of another, with nested columns": (
+        lambda p: timed(p, "a", CODED).asof_join(timed(p, "b", PLAIN), on="k").select("k", "pair"),
+        [("a", {"n": 1}), ("b", None), (None, None)],
+    ),
+    "nothing but the key": (
+        lambda p: timed(p, "a", CODED).window_join(timed(p, "b", PLAIN), MINUTE, on="k").select("k"),
+        [("a",)],
+    ),
+    "unions on both sides": (
+        lambda p: (
+            timed(p, "a", CODED)
+            .union(timed(p, "a2", CODED))
+            .interval_join(timed(p, "b", PLAIN).union(timed(p, "b2", PLAIN)), on="k", lower="-5s", upper="5s")
+            .select("k", "tag")
+        ),
+        [("a", "x")] * 4,
+    ),
+    "a side without rows": (
+        lambda p: (
+            timed(p, "a", CODED.slice(0, 0))
+            .window_join(timed(p, "b", PLAIN), MINUTE, on="k", how="outer")
+            .select("k", "tag")
+        ),
+        [("a", None), ("c", None)],
+    ),
+    "a table without rows": (
+        lambda p: (
+            timed(p, "a", CODED).hash_join(p.read(jf.memory(PLAIN.slice(0, 0))), on="k", how="left").select("tag")
+        ),
+        [("x",), ("y",), ("z",)],
+    ),
+    "two tables": (
+        lambda p: (
+            timed(p, "a", CODED)
+            .hash_join(p.read(jf.memory(PLAIN.select(["k", "pair"])), name="b"), on="k", how="left")
+            .hash_join(p.read(jf.memory(pa.table({"tag": ["y"], "w": [1]})), name="c"), on="tag", how="left")
+            .select("tag", "pair", "w")
+        ),
+        [("x", {"n": 1}, None), ("y", None, 1), ("z", None, None)],
+    ),
+    "aggregates of dictionaries": (
+        lambda p: (
+            timed(p, "a", CODED)
+            .group_by("k")
+            .cogroup(timed(p, "b", PLAIN).group_by("k"))
+            .window(MINUTE)
+            .agg({"tag": jf.first("tag")}, {"n": jf.count()})
+            .select("k", "tag", "n")
+        ),
+        [("a", "x", 1), ("b", "y", 0), ("c", None, 1), (None, "z", 0)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("build", "expected"), ODD.values(), ids=ODD.keys())
+def test_joins_of_unusual_columns_and_sides(build: Callable[[Any], Any], expected: list[tuple[Any, ...]]) -> None:
+    pipeline = jf.Pipeline("odd")
+    stage = build(pipeline)
+    stage.collect()
+    found = jf.LocalCluster(workers=2).submit(pipeline, progress=False).to_arrow()
+    assert found.schema.equals(stage.schema)
+    assert sorted((tuple(row.values()) for row in found.to_pylist()), key=str) == sorted(expected, key=str)
+
+
+def test_a_stage_joins_itself():
+    pipeline = jf.Pipeline("self")
+    stage = timed(pipeline, "a", CODED)
+    stage.interval_join(stage, on="k", lower="-1s", upper="1s", how="outer").select("k", "tag", "tag_right").collect()
+    found = jf.LocalCluster(workers=2).submit(pipeline, progress=False).to_arrow().to_pylist()
+    assert sorted((tuple(row.values()) for row in found), key=str) == sorted(
+        [("a", "x", "x"), ("b", "y", "y"), (None, "z", None), (None, None, "z")], key=str
+    )
+
+
 WRONG: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     "no keys": (lambda a, b: a.hash_join(b), "step 'hash_join': a join needs keys, on= or both left_on= and right_on="),
     "keys twice": (lambda a, b: a.hash_join(b, on="k", left_on="k"), "a join needs keys, on= or both"),
