@@ -305,12 +305,8 @@ def _begin_at_once(original: Any) -> Any:
     return claimed
 
 
-def _renew_from_the_last_question(original: Any) -> Any:
-    def granted(self: Any, number: int, seconds: float) -> None:
-        if self._asked:
-            original(self, max(self._asked), seconds)
-
-    return granted
+def _believe_for_too_long(original: Any) -> Any:
+    return lambda self, number, seconds: original(self, number, 1.5 * seconds)
 
 
 def _grant_always(original: Any) -> Any:
@@ -371,7 +367,7 @@ MUTATIONS: dict[str, Mutation] = {
     "begin before the leases of others have run out": _of_table(
         job_state._TRANSITIONS, (JobPhase.CLAIMING, StoreWritten), _begin_at_once
     ),
-    "renew a lease by a question that was not answered": _replace(HeldLease, "granted", _renew_from_the_last_question),
+    "believe in a lease for longer than it was granted": _replace(HeldLease, "granted", _believe_for_too_long),
     "grant leases without knowing whose the job is": _replace(GrantedLeases, "grant", _grant_always),
     "give up a member before its lease has run out": _replace(GrantedLeases, "run_out", _give_up_early),
     "save at least once without a flush": _replace(SinkWriterProcessor, "save_snapshot", _skip_flush),
