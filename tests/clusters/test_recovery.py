@@ -348,7 +348,7 @@ def test_a_snapshot_that_is_stuck_says_which_member_and_which_of_its_processors_
 ) -> None:
     outside = TransactionalMemory.named(faults=Faults(Random(1), {"slow": 1.0}))
     job = SteppedJob(copying(outside), seed=1, store=MemorySnapshotStore(), interval="20ms", members=2)
-    job.run(lambda: "transactions to be prepared" in job.job.explain_snapshot())
+    job.run(lambda: job.job.explain_snapshot().count("transactions to be prepared") == 2)
     first, *_ = job.job.explain_snapshot().splitlines()
     assert first.startswith("job copying: snapshot 1, for ")
     assert first.endswith("saving state; waits for member(s) 0, 1")
