@@ -1,7 +1,7 @@
 // First stage of two: partial results per key and frame, near the source. Judges nothing.
 //
 // With owners (processors of the second stage) partials leave by owner, so that nobody has to hash and divide them. Mostly a
-// frame has rows of half of the keys at least: then it leaves whole, with a row count of 0 for those without. So each owner's keys, and
+// frame has rows of a fourth of the keys at least: then it leaves whole, with a row count of 0 for those without. So each owner's keys, and
 // their order, are the same from frame to frame, and their columns lie in the same memory, by which the second stage knows
 // their slots (known_keys.hpp): nothing is looked up there either. Other frames leave as lists of the keys that have rows.
 #pragma once
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -105,6 +106,9 @@ class FrameTable : public SlotFrames {
     std::vector<Column> columns;  // none: not made since the last change
   };
 
+  // A partial of a whole frame costs a fourth of one in a list, which is found, hashed and looked up by itself.
+  static constexpr int64_t kKeysPerPresent = 4;
+
   // The partials of the next due frames leave: of one, or of several with few rows.
   void take_frames(int64_t rows_max) {
     list_keys();
@@ -134,7 +138,7 @@ class FrameTable : public SlotFrames {
   }
 
   bool leaves_whole(const Frame& frame, int64_t present) const {
-    return frame.dense && !owner_of_partition_.empty() && !places && present >= kWholeRows && 2 * present >= keys_.live();
+    return frame.dense && !owner_of_partition_.empty() && !places && present >= kWholeRows && kKeysPerPresent * present >= keys_.live();
   }
 
   // A partial for every key that there is.
@@ -175,11 +179,15 @@ class FrameTable : public SlotFrames {
     std::vector<std::vector<uint32_t>> slots(owned_.size()), entries(owned_.size());
     std::vector<std::vector<FrameRows>> parts(owned_.size());
     for (const Frame* frame : frames) {
-      each_entry(*frame, [&](uint32_t entry, uint32_t slot) {
+      present_.resize(frame->count);
+      if (frame->dense) present_.resize(static_cast<size_t>(list_present(frame->rows(), 0, frame->count, present_.data())));
+      else std::iota(present_.begin(), present_.end(), 0u);
+      for (const uint32_t entry : present_) {
+        const uint32_t slot = frame->slot_of(entry);
         const auto index = static_cast<size_t>(owner_of_slot_[slot]);
         entries[index].push_back(entry);
         slots[index].push_back(slot);
-      });
+      }
       for (size_t index = 0; index < owned_.size(); ++index) {
         const int64_t start = parts[index].empty() ? 0 : parts[index].back().start + parts[index].back().count;
         parts[index].push_back({frame, nullptr, start, static_cast<int64_t>(entries[index].size()) - start});
@@ -223,6 +231,7 @@ class FrameTable : public SlotFrames {
   std::vector<Owned> owned_;
   uint64_t listed_releases_ = 0;
   int64_t listed_live_ = 0;
+  std::vector<uint32_t> present_;  // scratch: entries of one frame
   Column zeros_;
   std::deque<OwnedPartials> leaving_partials_;
   int64_t given_ = 0;  // rows of the first of them

@@ -98,7 +98,7 @@ class LocalCluster:
         memory_limit : bytes of rows that may wait in the queues of each member, such as "512MB", and as much again
             under way between members; each queue may take one batch more. State of windows is not in it
         progress : shown by `job.wait()`: a bar on a terminal, else log lines; False: nothing
-        two_stage : aggregate near the source first (True), never (False), or as the planner chooses (None)
+        two_stage : aggregate near the source first (True), never (False), or where it pays (None)
         max_watermark_retention : a watermark is kept back for other inputs that lag for at most so long, such as "10s",
             by the first step where several inputs come together; what comes later is late. Default: as long as they lag
         """

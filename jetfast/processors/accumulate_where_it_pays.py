@@ -30,7 +30,8 @@ class AccumulateWhereItPays(AccumulateByFrame):
     """Partials go to port 1, rows as they are to the main port.
 
     Each watermark that ends frames shows how many rows a partial stands for. If they are too few, rows pass by for a
-    while. Nothing of it is saved, for it changes no result. Parameters as of `AccumulateByFrame`, none of the
+    while. Frames that had begun before it accumulated are not judged: it may not have seen all of their rows. Nothing
+    of it is saved, for it changes no result. Parameters as of `AccumulateByFrame`, none of the
     aggregates over batches, and
 
     crosses_members : may rows leave their member behind this step?
@@ -53,6 +54,8 @@ class AccumulateWhereItPays(AccumulateByFrame):
         self.keys_max = None if crosses_members else KEYS_MAX
         self.passes_rows = False
         self.frames_to_pass = FRAMES_PASSED_ON[0]
+        self.cut_frames: int | None = None
+        """Frames that are not judged, since they may lack rows; None: not known before the first one has ended."""
         self.tries_again_at = MIN_TIME
         """The watermark behind which rows are accumulated again."""
         self.watermark = MIN_TIME
@@ -71,6 +74,7 @@ class AccumulateWhereItPays(AccumulateByFrame):
             return self.give_and_judge(watermark)
         if watermark >= self.tries_again_at:
             self.passes_rows = False
+            self.cut_frames = None
         return ()
 
     def give_and_judge(self, watermark: int) -> Iterator[Output]:
@@ -79,9 +83,15 @@ class AccumulateWhereItPays(AccumulateByFrame):
         partials, rows = frames.partials, frames.partial_rows
         yield from super().process_watermark(watermark)
         partials, rows = frames.partials - partials, frames.partial_rows - rows
-        if rows < self.rows_per_partial * partials:
+        if partials == 0:
+            return
+        if self.cut_frames is None:
+            self.cut_frames = frames.memory()["frames"]
+        elif self.cut_frames > 0:
+            self.cut_frames -= 1
+        elif rows < self.rows_per_partial * partials:
             yield from self.pass_rows()
-        elif partials > 0:
+        else:
             self.frames_to_pass = FRAMES_PASSED_ON[0]
 
     def pass_rows(self) -> Iterator[Output]:

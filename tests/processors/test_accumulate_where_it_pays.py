@@ -42,6 +42,14 @@ def first_stage(context: ProcessorContext | None = None, crosses: bool = False) 
     return opened(AccumulateWhereItPays(SCHEMA, ["key"], "time", AGGREGATES, WINDOW, crosses), context)
 
 
+def seasoned(first: AccumulateWhereItPays) -> AccumulateWhereItPays:
+    """One that has accumulated since before the frames that are open."""
+    list(first.process(0, frame(1, 1, -9)))
+    list(first.process_watermark(-80))
+    assert first.cut_frames == 0
+    return first
+
+
 def frame(keys: int, rows_each: int, number: int) -> Batch:
     return batch_of(list(range(keys)) * rows_each, 10 * number)
 
@@ -51,7 +59,7 @@ def ports(output: Iterable[Output]) -> list[int]:
 
 
 def test_rows_that_partials_stand_for_by_the_few_pass_by_and_are_tried_again_later() -> None:
-    first = first_stage()
+    first = seasoned(first_stage())
     assert ports(first.process(0, frame(8, ROWS_PER_PARTIAL - 1, 0))) == []
     first.process(0, frame(8, 1, 1))
     assert ports(first.process_watermark(10)) == [PARTIALS_PORT] * 2  # the frame that is open leaves, too
@@ -63,12 +71,27 @@ def test_rows_that_partials_stand_for_by_the_few_pass_by_and_are_tried_again_lat
     assert list(first.process(0, frame(8, ROWS_PER_PARTIAL, 19))) == []
 
 
+def test_frames_that_began_before_it_accumulated_are_not_judged() -> None:
+    first = first_stage()
+    for number in (-1, 0, 1):  # three frames are open when the first one ends
+        first.process(0, frame(8, 1, number))
+    for watermark in (0, 10, 20):
+        assert ports(first.process_watermark(watermark)) == [PARTIALS_PORT]
+        assert not first.passes_rows
+    first.process(0, frame(8, 1, 2))
+    list(first.process_watermark(30))
+    assert first.passes_rows
+
+
 def test_it_waits_twice_as_long_each_time_that_it_finds_too_few_rows() -> None:
     first = first_stage()
     number, waits = 0, []
     while len(waits) < 9:
-        first.process(0, frame(8, 1, number))
-        list(first.process_watermark(10 * number + 10))
+        while not first.passes_rows:
+            first.process(0, frame(8, 1, number))
+            list(first.process_watermark(10 * number + 10))
+            number += 1
+        number -= 1
         tried = number
         while first.passes_rows:
             number += 1
@@ -80,6 +103,7 @@ def test_it_waits_twice_as_long_each_time_that_it_finds_too_few_rows() -> None:
 
 def test_frames_that_a_barrier_or_an_idle_input_cuts_short_are_not_judged() -> None:
     first = first_stage()
+    first = seasoned(first)
     for flush in (first.process_barrier, first.process_idle):
         first.process(0, frame(8, 1, 0))
         assert ports(flush()) == [PARTIALS_PORT]
@@ -87,7 +111,7 @@ def test_frames_that_a_barrier_or_an_idle_input_cuts_short_are_not_judged() -> N
 
 
 def test_rows_that_would_cross_between_members_are_accumulated_sooner() -> None:
-    first, crossing = first_stage(), first_stage(crosses=True)
+    first, crossing = seasoned(first_stage()), seasoned(first_stage(crosses=True))
     for processor in (first, crossing):
         processor.process(0, frame(8, 2, 0))
         list(processor.process_watermark(10))
