@@ -67,7 +67,7 @@ def run_and_cut_off(job: SteppedJob) -> None:
             job.step()
             for member in unheard:
                 member.works.step()
-                member.step_tasklet(job.random)
+                member.step_tasklet(job.random.random)
     for member in unheard:
         member.kill()
     job.run()

@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -146,7 +147,8 @@ def test_a_full_disk_fails_snapshots_and_not_the_job_and_leaves_nothing_half_wri
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("jetfast.engine.directory_blobs.os.fsync", full)
+        of_the_store = SimpleNamespace(**{**vars(os), "fsync": full})  # the disk of the sink has room
+        patched.setattr("jetfast.engine.directory_blobs.os", of_the_store)
         job.run(lambda: job.runner.snapshots.failed == 3)
     assert "cannot be written: [Errno 28] No space left on device" in caplog.text
     job.run()
