@@ -31,6 +31,7 @@ class FrameTable : public SlotFrames {
  public:
   FrameTable(const TableSpec& spec, Arena& arena) : SlotFrames(spec, arena), owned_(1) {
     logs_pay_ = false;  // one partial a key and frame
+    collect_above_ = keys_kept_ = kKeysKept;
   }
 
   // Partials leave by owner: `owners` has that of each partition, in [0, owner_count). Before the first row.
@@ -105,6 +106,9 @@ class FrameTable : public SlotFrames {
     std::vector<uint32_t> slots;
     std::vector<Column> columns;  // none: not made since the last change
   };
+
+  // While no key goes, those of whole frames stay the same: most come back, the rare ones of a Zipf distribution too.
+  static constexpr int64_t kKeysKept = 65536;
 
   // A partial of a whole frame costs a fourth of one in a list, which is found, hashed and looked up by itself.
   static constexpr int64_t kKeysPerPresent = 4;

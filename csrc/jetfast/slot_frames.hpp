@@ -489,7 +489,7 @@ class SlotFrames : public KeyedResults {
     for (const uint32_t slot : keys_.free_slots()) kept[slot] = 1;
     for (uint32_t slot = 0; slot < kept.size(); ++slot)
       if (!kept[slot]) keys_.release(slot);
-    collect_above_ = 2 * keys_.live() + 1024;
+    collect_above_ = std::max(2 * keys_.live() + 1024, keys_kept_);
   }
 
   std::vector<Field> partial_fields_;
@@ -504,6 +504,7 @@ class SlotFrames : public KeyedResults {
   std::unique_ptr<Frame> leaving_;  // no longer in the window, but still in blocks of the running one
   int64_t emitted_ = kMinTime;  // windows up to here are emitted or were empty
   int64_t collect_above_ = 1024;
+  int64_t keys_kept_ = 0;  // so many keys keep their slots in any case
 
  private:
   std::vector<uint32_t> places_, ordered_slots_;
