@@ -186,7 +186,7 @@ def settle(batch: BatchOfQuery, open_target: Open) -> list[str]:
     "faults", [{}, {"prepare": 0.1, "commit": 0.1, "rollback": 0.1, "list": 0.05}], ids=["", "faults"]
 )
 def test_a_row_is_visible_once_in_a_system_with_transactions(faults: dict[str, float], tmp_path: Path) -> None:
-    for seed in range(20):
+    for seed in range(12):
         system = TransactionalMemory.named(faults=Faults(Random(seed), faults))
         blobs = DirectoryBlobs(tmp_path / str(seed))
 
@@ -198,7 +198,7 @@ def test_a_row_is_visible_once_in_a_system_with_transactions(faults: dict[str, f
 
 
 def test_a_row_is_visible_once_in_files(tmp_path: Path) -> None:
-    for seed in range(5):
+    for seed in range(4):
         directory = tmp_path / str(seed)
         sink = jf.files(str(directory), format="parquet")
 
