@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from jetfast import __version__
-from jetfast.cli import doctor_command, job_commands, pipeline_commands, snapshot_commands
+from jetfast.cli import doctor_command, job_commands, nexmark_command, pipeline_commands, snapshot_commands
 
 app = typer.Typer(
     name="jetfast",
@@ -26,6 +26,7 @@ app.command()(job_commands.resume)
 app.command()(job_commands.restart)
 app.add_typer(snapshot, name="snapshot")
 app.command()(doctor_command.doctor)
+app.command()(nexmark_command.nexmark)
 snapshot.command()(snapshot_commands.save)
 snapshot.command(name="list")(snapshot_commands.list_snapshots)
 snapshot.command()(pipeline_commands.restore)

@@ -92,7 +92,7 @@ def run(
         _supervise(store, leave_out=("--fresh",))
     submit = partial(
         _submit,
-        cluster=_cluster(cluster, members, workers),
+        cluster=make_cluster(cluster, members, workers),
         guarantee=guarantee,
         name=name,
         snapshot_store=None if store is None else open_store(store),
@@ -124,7 +124,7 @@ def restore(
     """Run the pipeline of a file from a named snapshot, whatever the store knows of a job of its name."""
     submit = partial(
         _submit,
-        cluster=_cluster(cluster, members, workers),
+        cluster=make_cluster(cluster, members, workers),
         guarantee=guarantee,
         name=name,
         snapshot_store=open_store(store, must_exist=True),
@@ -157,7 +157,8 @@ def _submit(
     return cluster.submit(pipeline, guarantee=None if guarantee is None else Guarantee[guarantee.name], **settings)
 
 
-def _cluster(kind: ClusterKind, members: int | None, workers: int | None) -> LocalCluster | ProcessCluster:
+def make_cluster(kind: ClusterKind, members: int | None, workers: int | None) -> LocalCluster | ProcessCluster:
+    """Return the cluster that the options ask for."""
     if kind is ClusterKind.LOCAL:
         return LocalCluster(members or 1, workers)
     return ProcessCluster(members or 2, workers or 1)

@@ -1,4 +1,4 @@
-"""NEXMark: the auctions of the public benchmark of stream engines as sources."""
+"""NEXMark, the public benchmark of stream engines: its events as sources, its queries as pipelines."""
 
 from jetfast.nexmark.source import EVENT_RATE, EventSource, auctions, bids, persons
 

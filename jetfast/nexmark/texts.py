@@ -1,6 +1,5 @@
 """Texts that rows are filled with: pools that are made once of a seed, out of which each row takes one."""
 
-from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -24,22 +23,22 @@ STATES = pa.array(["AZ", "CA", "ID", "OR", "WA", "WY"])
 @lru_cache(maxsize=64)
 def make_words(seed: int, column: int, shortest: int, longest: int) -> pa.Array:
     """Return a pool of texts of letters and spaces, of `shortest` to `longest` characters."""
-    random = _random(seed, column)
-    return pa.array([_word(random, shortest, longest) for _ in range(POOL_TEXTS)])
+    return pa.array(_words(_random(seed, column), POOL_TEXTS, shortest, longest, len(_LETTERS)))
 
 
 @lru_cache(maxsize=8)
 def make_emails(seed: int, column: int) -> pa.Array:
     """Return a pool of addresses."""
     random = _random(seed, column)
-    return _pool(lambda: f"{_word(random, 3, 7, 26)}@{_word(random, 3, 5, 26)}.com")
+    names, hosts = (_words(random, POOL_TEXTS, 3, longest) for longest in (7, 5))
+    return pa.array([f"{name}@{host}.com" for name, host in zip(names, hosts, strict=True)])
 
 
 @lru_cache(maxsize=8)
 def make_credit_cards(seed: int, column: int) -> pa.Array:
     """Return a pool of four times four digits."""
-    random = _random(seed, column)
-    return _pool(lambda: " ".join(f"{part:04d}" for part in random.integers(0, 10_000, 4)))
+    parts = _random(seed, column).integers(0, 10_000, (POOL_TEXTS, 4)).tolist()
+    return pa.array([" ".join(f"{part:04d}" for part in card) for card in parts])
 
 
 @lru_cache(maxsize=1)
@@ -52,22 +51,20 @@ def make_channels() -> pa.Array:
 def make_urls(seed: int, column: int) -> pa.Array:
     """Return the address that belongs to each of `make_channels`; those of hot channels do not name their channel."""
     random = _random(seed, column)
+    folders = zip(*(_words(random, len(HOT_CHANNELS) + OTHER_CHANNELS, 3, 5) for _ in range(3)), strict=True)
     urls = []
-    for number in range(-len(HOT_CHANNELS), OTHER_CHANNELS):
-        folders = "/".join(_word(random, 3, 5, 26) for _ in range(3))
+    for number, path in enumerate(folders, start=-len(HOT_CHANNELS)):
         channel = "" if number < 0 else f"&channel_id={number * 2_654_435_761 % (1 << 31)}"
-        urls.append(f"https://www.nexmark.com/{folders}/item.htm?query=1{channel}")
+        urls.append(f"https://www.nexmark.com/{'/'.join(path)}/item.htm?query=1{channel}")
     return pa.array(urls)
-
-
-def _pool(make: Callable[[], str]) -> pa.Array:
-    texts: Sequence[str] = [make() for _ in range(POOL_TEXTS)]
-    return pa.array(texts)
 
 
 def _random(seed: int, column: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, column])))
 
 
-def _word(random: np.random.Generator, shortest: int, longest: int, letters: int = len(_LETTERS)) -> str:
-    return _LETTERS[random.integers(0, letters, random.integers(shortest, longest + 1))].tobytes().decode()
+def _words(random: np.random.Generator, count: int, shortest: int, longest: int, letters: int = 26) -> list[str]:
+    """Return `count` texts of the first `letters` of the letters."""
+    ends = np.cumsum(random.integers(shortest, longest + 1, count)).tolist()
+    text = _LETTERS[random.integers(0, letters, ends[-1])].tobytes().decode()
+    return [text[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]

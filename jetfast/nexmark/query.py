@@ -1,0 +1,80 @@
+"""What a query of NEXMark is: a pipeline over the three sources, and SQL that gives the same rows over their tables."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from jetfast.api.pipeline import Pipeline
+from jetfast.api.stage import Stage
+from jetfast.connectors.generator import BLOCK_ROWS
+from jetfast.nexmark.events import Kind, kind_named
+from jetfast.nexmark.source import EVENT_RATE, EventSource
+
+
+@dataclass(frozen=True)
+class Events:
+    """Which events a query is asked about."""
+
+    count: int
+    event_rate: float = EVENT_RATE
+    seed: int = 0
+    partitions: int = 1
+
+    def source(self, kind: Kind) -> EventSource:
+        return EventSource(kind, self.count, self.event_rate, None, self.seed, self.partitions)
+
+    def table(self, kind: Kind, names: tuple[str, ...]) -> pa.Table:
+        """Return columns of all events of a kind."""
+        rows = kind.count_rows(self.count)
+        schema = pa.schema([kind.schema.field(name) for name in names])
+        batches = [
+            kind.make_rows(np.arange(row, min(row + BLOCK_ROWS, rows)), names, self.seed, self.event_rate)
+            for row in range(0, rows, BLOCK_ROWS)
+        ]
+        return pa.Table.from_batches(batches, schema)
+
+
+class Streams:
+    """The stages of one pipeline that read persons, auctions and bids, in event time."""
+
+    def __init__(self, pipeline: Pipeline, events: Events) -> None:
+        self.pipeline = pipeline
+        self.events = events
+
+    @property
+    def persons(self) -> Stage:
+        return self._read("person")
+
+    @property
+    def auctions(self) -> Stage:
+        return self._read("auction")
+
+    @property
+    def bids(self) -> Stage:
+        return self._read("bid")
+
+    def _read(self, kind: str) -> Stage:
+        source = self.events.source(kind_named(kind))
+        return self.pipeline.read(source, name=f"{kind}s").with_event_time("date_time")
+
+
+@dataclass(frozen=True)
+class Query:
+    """One of the queries."""
+
+    name: str
+    question: str
+    reads: Mapping[str, tuple[str, ...]]
+    """Columns that the SQL reads of `person`, `auction` and `bid`."""
+    build: Callable[[Streams], Stage]
+    sql: str
+    note: str = ""
+    """Where the query is not what the benchmark says word for word."""
+
+    def make_pipeline(self, events: Events) -> Pipeline:
+        """Return the pipeline that collects the answer as "result"."""
+        pipeline = Pipeline(f"nexmark {self.name}")
+        self.build(Streams(pipeline, events)).collect()
+        return pipeline

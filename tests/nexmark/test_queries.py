@@ -1,0 +1,27 @@
+"""NEXMark's queries give the rows that DuckDB gives for their SQL, and a difference is found."""
+
+import pyarrow as pa
+import pytest
+
+from jetfast.clusters.local import LocalCluster
+from jetfast.nexmark.check import answer_with_duckdb, find_difference
+from jetfast.nexmark.queries import QUERIES
+from jetfast.nexmark.query import Events
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_gives_the_rows_of_its_sql(name: str) -> None:
+    query = QUERIES[name]
+    events = Events(10_000, event_rate=400, seed=5, partitions=3)
+    answer = LocalCluster(workers=2).submit(query.make_pipeline(events), progress=False).to_arrow()
+    assert answer.num_rows > 0
+    assert find_difference(answer, answer_with_duckdb(query, events)) is None
+
+
+def test_rows_that_differ_are_shown_in_whatever_order_they_came() -> None:
+    rows = pa.table({"a": [1, 2, None], "b": ["x", "y", "z"]})
+    assert find_difference(rows, rows.take([2, 0, 1]).select(["b", "a"])) is None
+    assert find_difference(rows, rows.slice(1)) == "3 rows, not 2"
+    assert find_difference(rows, rows.rename_columns(["a", "c"])) == "columns ['a', 'b'], not ['a', 'c']"
+    other = pa.table({"a": [1, 3, None], "b": ["x", "y", "z"]})
+    assert find_difference(rows, other) == "row 1 in order is {'a': 2, 'b': 'y'}, not {'a': 3, 'b': 'y'}"
