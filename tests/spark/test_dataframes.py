@@ -10,7 +10,7 @@ import jetfast as jf
 from jetfast.errors import JobDefinitionError
 from jetfast.spark import read_dataframe, run
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # a loaded machine takes minutes to start a JVM
 
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 

@@ -19,7 +19,7 @@ import pytest
 from jetfast.spark import register
 from tests.connectors.postgres_server import PostgresServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.services]
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
 ROWS_OF_FILE = 50
 FILES = 6
@@ -75,7 +75,6 @@ def until(what: Callable[[], Any]) -> None:
         threading.Event().wait(0.05)  # leave the cores to them
 
 
-@pytest.mark.timeout(900)
 def test_attempts_workers_and_executors_that_die_leave_nothing_and_lose_nothing(
     session: Any, source: Path, table: PostgresServer, tmp_path: Path
 ) -> None:
@@ -110,7 +109,6 @@ def test_a_stream_that_is_started_again_goes_on(session: Any, source: Path, tmp_
     assert ids_in_files(tmp_path / "out") == [*EVERY, len(EVERY)]
 
 
-@pytest.mark.timeout(900)
 def test_a_driver_that_is_killed_loses_nothing_and_doubles_nothing(
     source: Path, table: PostgresServer, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 import jetfast as jf
 from jetfast.spark import SparkCluster
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # a loaded machine takes minutes to start a JVM
 
 FILES = 10
 FILE_S = 10

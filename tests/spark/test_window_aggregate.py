@@ -12,7 +12,7 @@ from jetfast.core.windows import AnyWindow
 from jetfast.errors import JobDefinitionError
 from jetfast.spark import window_aggregate
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # a loaded machine takes minutes to start a JVM
 
 HOUR_US = 3_600_000_000
 
