@@ -296,9 +296,10 @@ class SimulatedRun:
             self._rebuild()
         return bool(found)
 
-    def _check_leases(self, job: SteppedJob) -> None:
-        """An execution of `job` begins, unless a member of a dead coordinator wakes up and reads what it was told."""
-        if job not in (self.job, *self.old_jobs):
+    def _check_leases(self, job: SteppedJob, index: int) -> None:
+        """An execution of `job` begins, unless a member wakes up without a lease and reads its mail: it ends."""
+        member = job.members.get(index)
+        if member is None or (member.lease is not None and member.lease.has_run_out):
             return
         for other in [*self.zombies, *(member for old in self._others(job) for member in old.members.values())]:
             if other.lease is not None and not other.lease.has_run_out:

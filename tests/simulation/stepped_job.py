@@ -228,8 +228,8 @@ class SteppedJob:
         self.runner.summon = self._summon
         self.runner.release = self._release
         self.members: dict[int, SteppedMember] = {}
-        self.before_execution: Callable[[], None] = lambda: None
-        """Called when the first member prepares an execution."""
+        self.before_execution: Callable[[int], None] = lambda member: None
+        """Called with the first member that prepares an execution."""
         self._network_id = NO_EXECUTION
         self._network = MemoryNetwork(0)
         self.job = Job(self.runner, self.submission.dag, progress=False)
@@ -256,7 +256,7 @@ class SteppedJob:
 
     def transport(self, prepare: Prepare) -> Transport:
         if prepare.execution_id != self._network_id:
-            self.before_execution()
+            self.before_execution(prepare.member)
             self._network_id = prepare.execution_id
             self._network = MemoryNetwork(prepare.member_count, prepare.memory_limit_bytes)
         return self._network.transport(prepare.member)
