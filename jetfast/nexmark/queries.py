@@ -1,5 +1,7 @@
 """The queries of NEXMark (those of Tucker et al., 2008, and of Apache Beam's and Flink's versions), by their names."""
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,6 +15,7 @@ from jetfast.nexmark.query import Query, Streams
 
 EUROS_OF_A_DOLLAR = 0.908
 SIDE_ROWS = 10_000
+LONGEST_AUCTION = "1h"
 _LOW, _HIGH = 10_000, 1_000_000  # prices that part the three ranks
 
 
@@ -33,6 +36,48 @@ def find_local_sellers(streams: Streams) -> Stage:
     people = streams.persons.where(col("state").isin("OR", "ID", "CA")).select("id", "name", "city", "state")
     joined = streams.auctions.where(col("category") == 10).hash_join(people, left_on="seller", right_on="id")
     return joined.select("name", "city", "state", "id")
+
+
+def valid_bids(streams: Streams) -> Stage:
+    """Return the bids that came while their auctions were open, with their categories."""
+    auctions = streams.auctions.select("id", "category", "expires", col("date_time").alias("opened_at"))
+    bids = streams.bids.select("auction", "bidder", "price", "date_time")
+    joined = bids.hash_join(auctions, left_on="auction", right_on="id", name="valid")
+    return joined.where(col("date_time").between(col("opened_at"), col("expires")))
+
+
+def average_prices(streams: Streams) -> Stage:
+    closed = valid_bids(streams).group_by("auction", "category").window(session(LONGEST_AUCTION))
+    final = (
+        closed.agg(final=aggregates.max("price"), name="final").drop("window_start").rename({"window_end": "closed_at"})
+    )
+    return final.group_by("category").window(tumbling("24h")).agg(price=aggregates.mean("final"), name="categories")
+
+
+def find_winning_bids(streams: Streams) -> Stage:
+    closed = valid_bids(streams).group_by("auction", "category").window(session(LONGEST_AUCTION))
+    bid = ["bidder", "price", "date_time"]
+    winners = closed.agg(best=aggregates.top_n(bid, 1, by="price"), name="winners")
+    return winners.explode("best").select("auction", "category", *fields_of("best", bid))
+
+
+def find_last_bids(streams: Streams) -> Stage:
+    names = ("price", "channel", "url", "date_time", "extra")
+    last = {name: aggregates.last(name) for name in names}
+    windows = streams.bids.group_by("bidder", "auction").window(tumbling("24h"))
+    return windows.agg(**last, name="last bids").select("bidder", "auction", *names)
+
+
+def find_top_bids(streams: Streams) -> Stage:
+    bid = ["bidder", "price", "date_time"]
+    best = aggregates.top_n(bid, 10, by="price")
+    windows = streams.bids.group_by("auction").window(tumbling("24h")).agg(best=best, name="top bids")
+    return windows.explode("best").select("auction", *fields_of("best", bid))
+
+
+def fields_of(struct: str, names: Sequence[str]) -> list[Expression]:
+    """Return the fields of a column of structs as columns."""
+    return [lit(pc.struct_field(pc.field(struct), name)).alias(name) for name in names]
 
 
 def find_hot_items(streams: Streams) -> Stage:
@@ -174,6 +219,12 @@ _DISTINCT_SQL = ",\n       ".join(
        count(DISTINCT {column}) FILTER (price >= {_HIGH}) AS high_{column}s"""
     for column in ("bidder", "auction")
 )
+_VALID_SQL = (
+    """FROM bid JOIN auction ON bid.auction = auction.id AND bid.date_time BETWEEN auction.date_time AND expires"""
+)
+_ONE_SESSION = (
+    "The bids of an auction are one session: none lasts an hour, with one event a second of event time or more."
+)
 _DAY_SQL = """time_bucket(INTERVAL '24 hours', date_time) AS window_start,
        window_start + INTERVAL '24 hours' AS window_end"""
 
@@ -213,6 +264,22 @@ WHERE category = 10 AND state IN ('OR', 'ID', 'CA')""",
             "Persons are read first, as a table; on streams without end it would be a join with an interval.",
         ),
         Query(
+            "q4",
+            "the average of the final prices of auctions, by category",
+            {"bid": ("auction", "price", "date_time"), "auction": ("id", "category", "date_time", "expires")},
+            average_prices,
+            f"""WITH closed AS (
+    SELECT id, category, max(price) AS final, max(bid.date_time) + INTERVAL '1 hour' AS closed_at
+    {_VALID_SQL}
+    GROUP BY id, category
+)
+SELECT category, time_bucket(INTERVAL '24 hours', closed_at) AS window_start,
+       window_start + INTERVAL '24 hours' AS window_end, avg(final) AS price
+FROM closed
+GROUP BY ALL""",
+            f"Auctions are read first, as a table. {_ONE_SESSION} Averages are those of days.",
+        ),
+        Query(
             "q5",
             "auctions with the most bids in the last ten seconds, every two",
             {"bid": ("auction", "date_time")},
@@ -244,6 +311,16 @@ QUALIFY price = max(price) OVER (PARTITION BY time_bucket(INTERVAL '10 seconds',
             """SELECT DISTINCT id, name, time_bucket(INTERVAL '10 seconds', person.date_time) AS window_start
 FROM person JOIN auction ON id = seller
     AND time_bucket(INTERVAL '10 seconds', person.date_time) = time_bucket(INTERVAL '10 seconds', auction.date_time)""",
+        ),
+        Query(
+            "q9",
+            "the winning bid of each auction",
+            {"bid": ("auction", "bidder", "price", "date_time"), "auction": ("id", "category", "date_time", "expires")},
+            find_winning_bids,
+            f"""SELECT auction, category, bidder, price, bid.date_time AS date_time
+{_VALID_SQL}
+QUALIFY row_number() OVER (PARTITION BY auction ORDER BY price DESC, bid.date_time) = 1""",
+            f"Auctions are read first, as a table, and only their category is given. {_ONE_SESSION}",
         ),
         Query(
             "q11",
@@ -313,6 +390,30 @@ WHERE bid.price * {EUROS_OF_A_DOLLAR}::DOUBLE > 1000000 AND bid.price * {EUROS_O
 FROM bid
 GROUP BY ALL""",
             "As q15.",
+        ),
+        Query(
+            "q18",
+            "the last bid of each bidder and auction",
+            {"bid": ("auction", "bidder", "price", "channel", "url", "date_time", "extra")},
+            find_last_bids,
+            """SELECT bidder, auction, price, channel, url, date_time, extra
+FROM bid
+QUALIFY row_number() OVER (
+    PARTITION BY bidder, auction, time_bucket(INTERVAL '24 hours', date_time) ORDER BY date_time DESC
+) = 1""",
+            "That of each day, when the day is over.",
+        ),
+        Query(
+            "q19",
+            "the ten highest bids for each auction",
+            {"bid": ("auction", "bidder", "price", "date_time")},
+            find_top_bids,
+            """SELECT auction, bidder, price, date_time
+FROM bid
+QUALIFY row_number() OVER (
+    PARTITION BY auction, time_bucket(INTERVAL '24 hours', date_time) ORDER BY price DESC, date_time
+) <= 10""",
+            "Those of each day, when the day is over; their rank is left out. Of equal prices the earlier is higher.",
         ),
         Query(
             "q20",
