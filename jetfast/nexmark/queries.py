@@ -39,8 +39,8 @@ def find_local_sellers(streams: Streams) -> Stage:
 
 
 def valid_bids(streams: Streams) -> Stage:
-    """Return the bids that came while their auctions were open, with their categories."""
-    auctions = streams.auctions.select("id", "category", "expires", col("date_time").alias("opened_at"))
+    """Return the bids that came while their auctions were open, with their categories and sellers."""
+    auctions = streams.auctions.select("id", "category", "seller", "expires", col("date_time").alias("opened_at"))
     bids = streams.bids.select("auction", "bidder", "price", "date_time")
     joined = bids.hash_join(auctions, left_on="auction", right_on="id", name="valid")
     return joined.where(col("date_time").between(col("opened_at"), col("expires")))
@@ -52,6 +52,18 @@ def average_prices(streams: Streams) -> Stage:
         closed.agg(final=aggregates.max("price"), name="final").drop("window_start").rename({"window_end": "closed_at"})
     )
     return final.group_by("category").window(tumbling("24h")).agg(price=aggregates.mean("final"), name="categories")
+
+
+def average_last_prices(streams: Streams) -> Stage:
+    closed = valid_bids(streams).group_by("auction", "seller").window(session(LONGEST_AUCTION))
+    final = (
+        closed.agg(final=aggregates.max("price"), name="final").drop("window_start").rename({"window_end": "closed_at"})
+    )
+    last = aggregates.top_n("final", 10, by="closed_at")
+    days = final.group_by("seller").window(tumbling("24h")).agg(last=last, name="last auctions")
+    prices = days.drop("window_start").rename({"window_end": "day_end"}).explode("last")
+    averages = prices.group_by("seller").window(tumbling("24h")).agg(price=aggregates.mean("last"), name="sellers")
+    return averages.select("seller", "price", "window_start")
 
 
 def find_winning_bids(streams: Streams) -> Stage:
@@ -293,6 +305,26 @@ GROUP BY ALL""",
 SELECT auction, bids, window_start, window_start + INTERVAL '10 seconds' AS window_end
 FROM counts
 QUALIFY bids = max(bids) OVER (PARTITION BY window_start)""",
+        ),
+        Query(
+            "q6",
+            "the average price of the last ten closed auctions of each seller",
+            {"bid": ("auction", "price", "date_time"), "auction": ("id", "seller", "date_time", "expires")},
+            average_last_prices,
+            f"""WITH closed AS (
+    SELECT id, seller, max(price) AS final, max(bid.date_time) + INTERVAL '1 hour' AS closed_at
+    {_VALID_SQL}
+    GROUP BY id, seller
+), last AS (
+    SELECT seller, final, time_bucket(INTERVAL '24 hours', closed_at) AS window_start
+    FROM closed
+    QUALIFY row_number() OVER (PARTITION BY seller, window_start ORDER BY closed_at DESC) <= 10
+)
+SELECT seller, window_start, avg(final) AS price
+FROM last
+GROUP BY ALL""",
+            f"Auctions are read first, as a table. {_ONE_SESSION} The last ten are those of each day, when it is over; "
+            "an auction closes with its last bid.",
         ),
         Query(
             "q7",
