@@ -11,6 +11,7 @@ from jetfast.cli.exit_status import FAILED
 from jetfast.cli.output import AsJson, command, describe_seconds, print_facts, print_json
 from jetfast.cli.pipeline_commands import ClusterKind, Kind, Members, Workers, make_cluster
 from jetfast.errors import JobDefinitionError
+from jetfast.nexmark.answer import answer_with_jetfast
 from jetfast.nexmark.check import answer_with_duckdb, find_difference
 from jetfast.nexmark.queries import QUERIES
 from jetfast.nexmark.query import Events
@@ -41,9 +42,8 @@ def nexmark(
         sys.stdout.write(asked.sql + "\n")
         return
     wanted = Events(events, event_rate, seed, partitions)
-    pipeline = asked.make_pipeline(wanted)
     wall_before, cpu_before = time.perf_counter(), _cpu_seconds()
-    answer = make_cluster(cluster, members, workers).submit(pipeline, progress=False).to_arrow()
+    answer = answer_with_jetfast(asked, wanted, make_cluster(cluster, members, workers))
     wall, cpu = time.perf_counter() - wall_before, _cpu_seconds() - cpu_before
     difference = find_difference(answer, answer_with_duckdb(asked, wanted)) if check else None
     if as_json:

@@ -120,6 +120,13 @@ def as_side(windows: Stage) -> Stage:
     return windows.drop("window_start").rename({"window_end": "closed_at"})
 
 
+def log_bids(streams: Streams) -> Stage:
+    time = pc.field("date_time")
+    day, minute = (lit(pc.strftime(time, format=form)) for form in ("%Y-%m-%d", "%H:%M"))
+    bid = ("auction", "bidder", "price", "date_time", "extra")
+    return streams.bids.select(*bid, day.alias("day"), minute.alias("minute"))
+
+
 def count_in_sessions(streams: Streams) -> Stage:
     return streams.bids.group_by("bidder").window(session("10s")).agg(bids=aggregates.count(), name="sessions")
 
@@ -353,6 +360,17 @@ FROM person JOIN auction ON id = seller
 {_VALID_SQL}
 QUALIFY row_number() OVER (PARTITION BY auction ORDER BY price DESC, bid.date_time) = 1""",
             f"Auctions are read first, as a table, and only their category is given. {_ONE_SESSION}",
+        ),
+        Query(
+            "q10",
+            "a log of all bids in files",
+            {"bid": ("auction", "bidder", "price", "date_time", "extra")},
+            log_bids,
+            """SELECT auction, bidder, price, date_time, extra,
+       strftime(date_time, '%Y-%m-%d') AS day, strftime(date_time, '%H:%M') AS minute
+FROM bid""",
+            "Parquet files that end by their size; day and minute are columns, not directories.",
+            writes_files=True,
         ),
         Query(
             "q11",

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from jetfast.clusters.local import LocalCluster
+from jetfast.nexmark.answer import answer_with_jetfast
 from jetfast.nexmark.check import answer_with_duckdb, find_difference
 from jetfast.nexmark.queries import QUERIES
 from jetfast.nexmark.query import Events
@@ -13,9 +14,14 @@ from jetfast.nexmark.query import Events
 def test_a_query_gives_the_rows_of_its_sql(name: str) -> None:
     query = QUERIES[name]
     events = Events(10_000, event_rate=400, seed=5, partitions=3)
-    answer = LocalCluster(workers=2).submit(query.make_pipeline(events), progress=False).to_arrow()
+    answer = answer_with_jetfast(query, events, LocalCluster(workers=2))
     assert answer.num_rows > 0
     assert find_difference(answer, answer_with_duckdb(query, events)) is None
+
+
+def test_a_query_that_wrote_no_file_gives_no_rows_and_its_columns() -> None:
+    answer = answer_with_jetfast(QUERIES["q10"], Events(0), LocalCluster(workers=1))
+    assert (answer.num_rows, answer.column_names[-2:]) == (0, ["day", "minute"])
 
 
 def test_rows_that_differ_are_shown_in_whatever_order_they_came() -> None:
