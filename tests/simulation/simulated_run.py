@@ -297,9 +297,9 @@ class SimulatedRun:
         return bool(found)
 
     def _check_leases(self, job: SteppedJob, index: int) -> None:
-        """An execution of `job` begins, unless a member wakes up without a lease and reads its mail: it ends."""
+        """An execution of `job` begins, unless a member that nobody coordinates, or without a lease, reads its mail."""
         member = job.members.get(index)
-        if member is None or (member.lease is not None and member.lease.has_run_out):
+        if member is None or member in self.zombies or (member.lease is not None and member.lease.has_run_out):
             return
         for other in [*self.zombies, *(member for old in self._others(job) for member in old.members.values())]:
             if other.lease is not None and not other.lease.has_run_out:
