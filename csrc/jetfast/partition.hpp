@@ -255,17 +255,18 @@ inline void scatter_columns(Arena& arena, const ScatteredRun& run, std::vector<R
   const auto column_count = static_cast<int64_t>(columns.size());
   int64_t* starts[kScatterOwnersMax];  // of an owner's first column
   int64_t rooms[kScatterOwnersMax];    // values of one of its columns
+  Block blocks[kScatterOwnersMax];     // kept until all is written: whole vectors go to owners without rows, too
   for (int32_t owner = 0; owner < owner_count; ++owner) {
     Rows& part = parts[static_cast<size_t>(owner)];
     rooms[owner] = (part.row_count + kScatterSlack + 7) & ~int64_t{7};
-    const Block block = arena.allocate(rooms[owner] * 8 * column_count);
-    starts[owner] = reinterpret_cast<int64_t*>(block.get());
+    blocks[owner] = arena.allocate(rooms[owner] * 8 * column_count);
+    starts[owner] = reinterpret_cast<int64_t*>(blocks[owner].get());
     for (int64_t column = 0; column < column_count && part.row_count > 0; ++column) {
       part.columns.emplace_back();
       part.columns.back().view = type_of(columns[static_cast<size_t>(column)].view);
       part.columns.back().view.row_count = part.row_count;
       part.columns.back().view.values = starts[owner] + column * rooms[owner];
-      part.columns.back().owner = block;
+      part.columns.back().owner = blocks[owner];
     }
   }
   for (int64_t first = 0; first < column_count; first += kScatterColumnsMax) {
