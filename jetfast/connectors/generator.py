@@ -195,7 +195,7 @@ class GeneratorReader:
             return None
         block_index, row_in_block = divmod(self.row, BLOCK_ROWS)
         row_count = BLOCK_ROWS if self.row_end is None else min(BLOCK_ROWS, self.row_end - block_index * BLOCK_ROWS)
-        due = min(row_count - row_in_block, self._due_rows())
+        due = min(row_count - row_in_block, self.due_rows())
         if due <= 0:
             return Rows(self.empty, self._position())
         if self.block_index != block_index:
@@ -210,7 +210,7 @@ class GeneratorReader:
     def _position(self) -> Position:
         return _POSITION.pack(self.row, self.source.partition_count)
 
-    def _due_rows(self) -> int:
+    def due_rows(self) -> int:
         """Rows that the schedule wants now. The first is due at once, row k after k / rate."""
         if self.source.rate is None:
             return BLOCK_ROWS

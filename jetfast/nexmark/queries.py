@@ -131,6 +131,11 @@ def count_in_sessions(streams: Streams) -> Stage:
     return streams.bids.group_by("bidder").window(session("10s")).agg(bids=aggregates.count(), name="sessions")
 
 
+def count_as_seen(streams: Streams) -> Stage:
+    bids = streams.see_bids("bidder")
+    return bids.group_by("bidder").window(tumbling("10s")).agg(bids=aggregates.count(), name="counts")
+
+
 def look_up_values(streams: Streams) -> Stage:
     keys = pa.array(range(SIDE_ROWS), pa.int64())
     values = pa.array([f"value-{key}" for key in range(SIDE_ROWS)])
@@ -389,6 +394,23 @@ FROM bid""",
 SELECT bidder, min(date_time) AS window_start, max(date_time) + INTERVAL '10 seconds' AS window_end, count(*) AS bids
 FROM numbered
 GROUP BY bidder, number""",
+        ),
+        Query(
+            "q12",
+            "bids of each person in the ten seconds in which they were seen, by the clock of the machine",
+            {"bid": ("bidder", "date_time")},
+            count_as_seen,
+            """WITH seen AS (
+    SELECT bidder, time_bucket(INTERVAL '1 second', date_time + INTERVAL '999999 microseconds') AS seen_at
+    FROM bid
+)
+SELECT bidder, time_bucket(INTERVAL '10 seconds', seen_at) AS window_start,
+       window_start + INTERVAL '10 seconds' AS window_end, count(*) AS bids
+FROM seen
+GROUP BY ALL""",
+            "The clock is a virtual one, which goes from second to second of event time when all bids until then were "
+            "seen: a bid is seen in the first second that is not before it.",
+            goes_by_clock=True,
         ),
         Query(
             "q13",

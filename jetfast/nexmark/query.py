@@ -9,7 +9,9 @@ import pyarrow as pa
 from jetfast.api.pipeline import Pipeline
 from jetfast.api.stage import Stage
 from jetfast.connectors.generator import BLOCK_ROWS
-from jetfast.nexmark.events import Kind, kind_named
+from jetfast.errors import JobDefinitionError
+from jetfast.nexmark.events import BID, Kind, kind_named
+from jetfast.nexmark.live_bids import BidClock, LiveBids
 from jetfast.nexmark.source import EVENT_RATE, EventSource
 
 
@@ -25,6 +27,14 @@ class Events:
     def source(self, kind: Kind) -> EventSource:
         return EventSource(kind, self.count, self.event_rate, None, self.seed, self.partitions)
 
+    def live_bids(self) -> LiveBids:
+        return LiveBids(BID, self.count, self.event_rate, None, self.seed, self.partitions)
+
+    def make_clock(self) -> BidClock:
+        """Return the clock by which live bids come."""
+        times = self.table(BID, ("date_time",))["date_time"]
+        return BidClock(times.to_numpy().astype("datetime64[us]").astype(np.int64))
+
     def table(self, kind: Kind, names: tuple[str, ...]) -> pa.Table:
         """Return columns of all events of a kind."""
         rows = kind.count_rows(self.count)
@@ -39,9 +49,10 @@ class Events:
 class Streams:
     """The stages of one pipeline that read persons, auctions and bids, in event time."""
 
-    def __init__(self, pipeline: Pipeline, events: Events) -> None:
+    def __init__(self, pipeline: Pipeline, events: Events, clock: BidClock | None = None) -> None:
         self.pipeline = pipeline
         self.events = events
+        self.clock = clock
 
     @property
     def persons(self) -> Stage:
@@ -54,6 +65,14 @@ class Streams:
     @property
     def bids(self) -> Stage:
         return self._read("bid")
+
+    def see_bids(self, *names: str) -> Stage:
+        """Return columns of bids as they come by the clock, and the time of it as `seen_at`."""
+        if self.clock is None:
+            raise JobDefinitionError("bids are seen by a clock: make the pipeline with one")
+        live = self.pipeline.read(self.events.live_bids(), name="bids").select(*names)
+        seen = live.with_processing_time("seen_at")
+        return seen.map_batches(self.clock.see, schema=seen.schema, name="seen")
 
     def _read(self, kind: str) -> Stage:
         source = self.events.source(kind_named(kind))
@@ -75,7 +94,13 @@ class Query:
     writes_files: bool = False
     """Its answer goes to files, and is compared by what is in them."""
 
-    def make_pipeline(self, events: Events) -> tuple[Pipeline, Stage]:
-        """Return a pipeline, and its stage that gives the answer: no sink takes it yet."""
+    goes_by_clock: bool = False
+    """Its windows go by the time at which bids are seen; the job runs on the clock of the events."""
+
+    def make_pipeline(self, events: Events, clock: BidClock | None = None) -> tuple[Pipeline, Stage]:
+        """Return a pipeline, and its stage that gives the answer: no sink takes it yet.
+
+        One that goes by a clock needs that of the events; raises JobDefinitionError without it.
+        """
         pipeline = Pipeline(f"nexmark {self.name}")
-        return pipeline, self.build(Streams(pipeline, events))
+        return pipeline, self.build(Streams(pipeline, events, clock))
