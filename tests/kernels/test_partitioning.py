@@ -242,6 +242,18 @@ def test_batches_that_are_split_together_are_split_as_each_alone(column: str, ke
     assert splitter.split_all([]) == [[], [], []]
 
 
+def test_owners_without_rows_write_over_nothing_of_the_others() -> None:
+    owner_count = 12
+    owners = np.arange(271, dtype=np.int32) % owner_count
+    for distinct in range(1, 30):
+        rows = pa.record_batch({"k": np.arange(70) % distinct, "x": np.arange(70)})
+        expected = owners[assign_partitions(rows["k"])]
+        parts = Splitter(rows.schema, ["k"], owners, owner_count).split(Batch.from_arrow(rows))
+        for owner, part in enumerate(parts):
+            found = rows.slice(0, 0) if part is None else part.to_arrow()
+            assert found.equals(rows.filter(pa.array(expected == owner)))
+
+
 def test_batches_that_all_go_to_one_owner_are_theirs() -> None:
     rows = pa.record_batch({"k": [7] * 100})
     batches = [Batch.from_arrow(rows), Batch.from_arrow(rows.slice(3))]
