@@ -58,13 +58,18 @@ class PostgresServer:
         self.run("pg_ctl", "--wait", "--silent", "--pgdata", self.data, "--mode", mode, "stop")
 
     def clear(self) -> None:
-        """Roll back what is prepared and drop all tables, over a new connection: a test may have restarted it."""
+        """Roll back what is prepared and drop all schemas, over a new connection: a test may have restarted it."""
         import psycopg
 
         with psycopg.connect(self.conninfo, autocommit=True) as connection:
             for (transaction,) in connection.execute("select gid from pg_prepared_xacts").fetchall():
                 connection.execute(f"rollback prepared '{transaction}'")
-            connection.execute("drop schema public cascade; create schema public")
+            schemas = connection.execute(
+                "select nspname from pg_namespace where nspname !~ '^pg_' and nspname <> 'information_schema'"
+            )
+            for (schema,) in schemas.fetchall():
+                connection.execute(f'drop schema "{schema}" cascade')
+            connection.execute("create schema public")
 
     def run(self, program: str, *arguments: str) -> None:
         command = [_program(program), *arguments]

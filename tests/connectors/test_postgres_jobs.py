@@ -94,7 +94,6 @@ def tables(server: PostgresServer) -> Iterator[Tables]:
         connection.execute("create table source (id bigint generated always as identity primary key, x text)")
         connection.execute("create table target (id bigint, x text)")
         yield Tables(server, connection)
-    server.clear()
 
 
 def stepped(pipeline: jf.Pipeline, seed: int, members: int = 1, **options: Any) -> SteppedJob:

@@ -29,7 +29,6 @@ def database(server: PostgresServer) -> Iterator[Any]:
     with psycopg.connect(server.conninfo, autocommit=True) as connection:
         connection.execute("create table target (id bigint, x text, made serial not null)")
         yield connection
-    server.clear()
 
 
 def rows(*numbers: int) -> Batch:
@@ -228,6 +227,7 @@ def test_the_server_is_seen_to_commit_by_one_connection_what_another_prepared(
 ) -> None:
     import psycopg
 
+    postgres_server.clear()
     with psycopg.connect(postgres_server.conninfo, autocommit=True) as connection:
         connection.execute("create table seen (n bigint)")
         sink = jf.postgres(postgres_server.conninfo, "seen")

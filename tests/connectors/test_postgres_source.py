@@ -35,9 +35,9 @@ class Clock:
 def database(postgres_server: PostgresServer) -> Iterator[Any]:
     import psycopg
 
+    postgres_server.clear()
     with psycopg.connect(postgres_server.conninfo, autocommit=True) as connection:
         yield connection
-        connection.execute("drop schema public cascade; create schema public")
 
 
 def reader_of(source: Postgres, position: bytes | None = None, clock: Any = None) -> Any:
