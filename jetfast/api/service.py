@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from jetfast.api.naming import require_distinct
-from jetfast.api.stage import Stage, early_rows_with, time_after_function
-from jetfast.api.steps import Output, ServiceStep
-from jetfast.core.items import MAIN_PORT
+from jetfast.api.stage import Stage, add_function_step
+from jetfast.api.steps import ServiceStep
 from jetfast.errors import JobDefinitionError
 from jetfast.types import positive_duration_us
 
@@ -41,16 +40,11 @@ def map_using_service(
             f'step {step_name!r}: in_flight must be "wait" or "save", got {settings["in_flight"]!r}'
         )
     schema = pa.schema([pa.field(field.name, field.type) for field in schema])
-    time, reason = time_after_function(stage, step_name, schema)
-    step = ServiceStep(
-        stage.pipeline,
+    return add_function_step(
+        ServiceStep,
+        stage,
         step_name,
-        (stage._output,),
-        {MAIN_PORT: schema},
-        time=time,
-        no_time_reason=reason,
-        time_shift_us=stage._output.step.time_shift_us,
-        early=early_rows_with(stage._early, lambda column: column if column in schema.names else None),
+        schema,
         create=create,
         function=function,
         settings={
@@ -61,5 +55,3 @@ def map_using_service(
             "timeout_us": positive_duration_us(settings["timeout"], "timeout"),
         },
     )
-    stage.pipeline._add(step)
-    return Stage(Output(step))

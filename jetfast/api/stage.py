@@ -211,20 +211,7 @@ class Stage:
             )
         require_distinct(step_name, schema.names)
         schema = pa.schema([pa.field(field.name, field.type) for field in schema])
-        time, reason = time_after_function(self, step_name, schema)
-        step = MapBatchesStep(
-            self.pipeline,
-            step_name,
-            (self._output,),
-            {MAIN_PORT: schema},
-            time=time,
-            no_time_reason=reason,
-            time_shift_us=self._output.step.time_shift_us,
-            early=early_rows_with(self._early, lambda column: column if column in schema.names else None),
-            function=function,
-        )
-        self.pipeline._add(step)
-        return Stage(Output(step))
+        return add_function_step(MapBatchesStep, self, step_name, schema, function=function)
 
     def map_rows(
         self, function: Callable[[dict[str, Any]], dict[str, Any] | None], *, schema: pa.Schema, name: str | None = None
@@ -346,21 +333,7 @@ class Stage:
         named = (keys,) if isinstance(keys, str) else tuple(keys)
         require_columns(step_name, named, self.schema, "as key")
         check_keys(step_name, pa.schema([self.schema.field(key) for key in named]))
-        time, reason = time_after_function(self, step_name, schema)
-        step = CustomStep(
-            self.pipeline,
-            step_name,
-            (self._output,),
-            {MAIN_PORT: schema},
-            time=time,
-            no_time_reason=reason,
-            time_shift_us=self._output.step.time_shift_us,
-            early=early_rows_with(self._early, lambda column: column if column in schema.names else None),
-            supplier=supplier,
-            keys=named,
-        )
-        self.pipeline._add(step)
-        return Stage(Output(step))
+        return add_function_step(CustomStep, self, step_name, schema, supplier=supplier, keys=named)
 
     def rebalance(self, *keys: str, name: str | None = None) -> Stage:
         """Send batches to all workers of all members in turn, or rows by `keys`: for few or uneven source partitions.
@@ -770,6 +743,26 @@ def time_after_function(stage: Stage, step: str, schema: pa.Schema) -> tuple[str
     if time in schema.names and schema.field(time).type == data_type:
         return time, ""
     return None, f"step {step!r} does not return its event-time column {time!r} as {data_type}"
+
+
+def add_function_step(
+    make_step: Callable[..., Step], stage: Stage, name: str, schema: pa.Schema, **settings: Any
+) -> Stage:
+    """Add a step of a user's function that gives `schema`: event time and early results follow their columns."""
+    time, reason = time_after_function(stage, name, schema)
+    step = make_step(
+        stage.pipeline,
+        name,
+        (stage._output,),
+        {MAIN_PORT: schema},
+        time=time,
+        no_time_reason=reason,
+        time_shift_us=stage._output.step.time_shift_us,
+        early=early_rows_with(stage._early, lambda column: column if column in schema.names else None),
+        **settings,
+    )
+    stage.pipeline._add(step)
+    return Stage(Output(step))
 
 
 def early_rows_with(early: EarlyRows | None, rename: Callable[[str], str | None]) -> EarlyRows | None:
