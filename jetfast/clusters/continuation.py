@@ -7,6 +7,7 @@ What is found there is plain data; nothing of it is unpickled. Starting an execu
 import logging
 from datetime import timedelta
 
+from jetfast.clusters.cluster import Cluster
 from jetfast.clusters.local import LocalCluster
 from jetfast.clusters.processes import ProcessCluster
 from jetfast.clusters.snapshot_settings import check_store
@@ -25,7 +26,7 @@ def continue_job(
     job: str,
     pipeline: Pipeline,
     *,
-    cluster: LocalCluster | ProcessCluster | None = None,
+    cluster: Cluster | None = None,
     progress: bool | None = None,
 ) -> Job:
     """Start a job again from its last snapshot, as it was submitted, and return its handle at once.
@@ -70,7 +71,7 @@ def find_submission(store: SnapshotStore, job: str) -> SubmissionRecord:
     return found.record.submission
 
 
-def _cluster_as(submission: SubmissionRecord, job: str) -> LocalCluster | ProcessCluster:
+def _cluster_as(submission: SubmissionRecord, job: str) -> Cluster:
     for kind in (LocalCluster, ProcessCluster):
         if kind.kind == submission.cluster:
             return kind(submission.members, submission.workers, partition_count=submission.partition_count)

@@ -6,25 +6,22 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from jetfast.clusters.running_jobs import start_job
-from jetfast.clusters.snapshot_settings import DEFAULT_SNAPSHOT_INTERVAL, SnapshotWishes, check_store
-from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, Submission, accept_submission, at_least_one
-from jetfast.control.job import Job
+from jetfast.clusters.cluster import Cluster
+from jetfast.clusters.submission import Submission, at_least_one
 from jetfast.control.lifeline import end_members, hold_lifeline
 from jetfast.control.member_agent import MemberAgent, make_execution
 from jetfast.control.messages import NO_EXECUTION, CoordinatorMessage, Prepare, Registered, Shutdown
 from jetfast.control.runner import Runner
 from jetfast.control.versions import running_versions
-from jetfast.core.guarantee import Guarantee
 from jetfast.engine.execution import wall_clock_us
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.engine.transport import MemoryNetwork, Transport
 from jetfast.errors import MemberLostError
-from jetfast.types import PARTITION_COUNT, Duration
+from jetfast.types import PARTITION_COUNT
 
 
-class LocalCluster:
+class LocalCluster(Cluster):
     """Runs jobs in this process.
 
     Parameters
@@ -38,7 +35,6 @@ class LocalCluster:
     """
 
     kind = "local"
-    """As `SubmissionRecord.cluster`."""
 
     def __init__(
         self,
@@ -51,89 +47,19 @@ class LocalCluster:
     ) -> None:
         if not callable(clock):
             raise TypeError(f"clock must be a function that returns microseconds since 1970, got {clock!r}")
-        check_store(snapshot_store)
+        members = at_least_one(members, "members")
+        workers = max(1, cores() // members) if workers is None else workers
+        super().__init__(members, workers, snapshot_store=snapshot_store, partition_count=partition_count)
         self.clock = clock
-        self.members = at_least_one(members, "members")
-        self.workers = max(1, cores() // self.members) if workers is None else at_least_one(workers, "workers")
-        self.partition_count = at_least_one(partition_count, "partition_count")
-        self.snapshot_store = snapshot_store
-        self._memory_store: SnapshotStore = MemorySnapshotStore()
+        self._default_store = MemorySnapshotStore()
 
-    def submit(
-        self,
-        pipeline: Pipeline,
-        *,
-        name: str | None = None,
-        guarantee: Guarantee | None = None,
-        snapshot_store: SnapshotStore | None = None,
-        snapshot_interval: Duration = DEFAULT_SNAPSHOT_INTERVAL,
-        max_restarts: int | None = None,
-        fresh: bool = False,
-        initial_snapshot: str | None = None,
-        suspend_on_failure: bool = False,
-        memory_limit: str = DEFAULT_MEMORY_LIMIT,
-        progress: bool | None = None,
-        two_stage: bool | None = None,
-        max_watermark_retention: Duration | None = None,
-    ) -> Job:
-        """Start a job and return its handle at once.
-
-        Parameters
-        ----------
-        pipeline : jetfast.Pipeline
-        name : of the job; default: the pipeline's. A job whose name the snapshot store knows goes on from its last
-            snapshot; one that is completed is refused
-        guarantee : default EXACTLY_ONCE if there is a snapshot store, else NONE. A job gets the weakest of this and of
-            what its sources and sinks can keep; `job.weakened_by` names those that keep less
-        snapshot_store : of `jetfast.snapshots`; default: that of the cluster. With a guarantee and no store at all
-            snapshots are kept in memory: they survive the loss of members, and not of this process
-        snapshot_interval : time between the end of a snapshot and the start of the next
-        max_restarts : how often the job is started again after a member or a connection was lost; default: for ever.
-            With guarantee NONE it is not
-        fresh : begin anew, whatever the snapshot store knows of a job of this name
-        initial_snapshot : name of a snapshot that a job has exported to this store: to start from it, whatever is known
-            of a job of this name. State is matched by the names of steps: those that it does not know start empty
-        suspend_on_failure : suspend the job, instead of failing it, when a row or a function of the user has failed, or
-            `max_restarts` are used up
-        memory_limit : bytes of rows that may wait in the queues of each member, such as "512MB", and as much again
-            under way between members; each queue may take one batch more. State of windows is not in it
-        progress : shown by `job.wait()`: a bar on a terminal, else log lines; False: nothing
-        two_stage : aggregate near the source first (True), never (False), or where it pays (None)
-        max_watermark_retention : a watermark is kept back for other inputs that lag for at most so long, such as "10s",
-            by the first step where several inputs come together; what comes later is late. Default: as long as they lag
-        """
-        store = self.snapshot_store if snapshot_store is None else snapshot_store
-        submission = accept_submission(
-            pipeline,
-            cluster=self.kind,
-            member_count=self.members,
-            workers=self.workers,
-            partition_count=self.partition_count,
-            name=name,
-            memory_limit=memory_limit,
-            progress=progress,
-            two_stage=two_stage,
-            max_watermark_retention=max_watermark_retention,
-            snapshots=SnapshotWishes(
-                guarantee,
-                store,
-                snapshot_interval,
-                max_restarts,
-                fresh,
-                suspend_on_failure,
-                initial_snapshot,
-            ),
-            default_store=lambda: self._memory_store,
-        )
+    def _coordinate(self, submission: Submission) -> Runner:
         lifeline = hold_lifeline() if submission.may_be_taken_over else None
         runner = Runner(submission.settings(lifeline=lifeline))
         members = _LocalMembers(runner, submission, self.clock)
         runner.summon = members.summon
         runner.release = end_members(members.close, lifeline)
-        return start_job(runner, submission.dag, progress=progress)
-
-    def __repr__(self) -> str:
-        return f"LocalCluster(members={self.members}, workers={self.workers})"
+        return runner
 
 
 class _LocalMembers:

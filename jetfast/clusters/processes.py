@@ -10,23 +10,24 @@ Part of one job, and gone with it: the listener, two threads and one process per
 SIGKILL too, its members end at once.
 """
 
+from jetfast.clusters.cluster import Cluster
 from jetfast.clusters.member_processes import MemberProcesses
-from jetfast.clusters.running_jobs import start_job
-from jetfast.clusters.snapshot_settings import DEFAULT_SNAPSHOT_INTERVAL, SnapshotWishes, check_shared
-from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
-from jetfast.control.job import Job
+from jetfast.clusters.snapshot_settings import check_shared
+from jetfast.clusters.submission import Submission
 from jetfast.control.lifeline import end_members, hold_lifeline
 from jetfast.control.member_links import MemberLinks
 from jetfast.control.runner import Runner
-from jetfast.core.guarantee import Guarantee
 from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.types import PARTITION_COUNT, Duration, positive_duration_us
 
 DEFAULT_LEASE = "5s"
 
 
-class ProcessCluster:
+class ProcessCluster(Cluster):
     """Runs jobs in processes of this host, each member in one of its own.
+
+    A guarantee needs a snapshot store that members share: there is no default. Functions of the user go to members by
+    cloudpickle: those of modules are imported there, by the `sys.path` of this process.
 
     Parameters
     ----------
@@ -43,7 +44,6 @@ class ProcessCluster:
     """
 
     kind = "processes"
-    """As `SubmissionRecord.cluster`."""
 
     def __init__(
         self,
@@ -55,66 +55,18 @@ class ProcessCluster:
         start_timeout: Duration = "1m",
         lease: Duration = DEFAULT_LEASE,
     ) -> None:
-        check_shared(snapshot_store)
-        self.members = at_least_one(members, "members")
-        self.workers = at_least_one(workers, "workers")
-        self.partition_count = at_least_one(partition_count, "partition_count")
-        self.snapshot_store = snapshot_store
+        super().__init__(members, workers, snapshot_store=snapshot_store, partition_count=partition_count)
         self._start_timeout_s = positive_duration_us(start_timeout, "start_timeout") / 1e6
         self._lease_us = positive_duration_us(lease, "lease")
 
-    def submit(
-        self,
-        pipeline: Pipeline,
-        *,
-        name: str | None = None,
-        guarantee: Guarantee | None = None,
-        snapshot_store: SnapshotStore | None = None,
-        snapshot_interval: Duration = DEFAULT_SNAPSHOT_INTERVAL,
-        max_restarts: int | None = None,
-        fresh: bool = False,
-        initial_snapshot: str | None = None,
-        suspend_on_failure: bool = False,
-        memory_limit: str = DEFAULT_MEMORY_LIMIT,
-        progress: bool | None = None,
-        two_stage: bool | None = None,
-        max_watermark_retention: Duration | None = None,
-    ) -> Job:
-        """Start a job and return its handle at once; parameters as of `LocalCluster.submit`.
-
-        A guarantee needs a snapshot store that members share: there is no default. Functions of the user go to members
-        by cloudpickle: those of modules are imported there, by the `sys.path` of this process.
-        """
-        store = self.snapshot_store if snapshot_store is None else snapshot_store
+    def _check_store(self, store: SnapshotStore | None) -> None:
         check_shared(store)
-        submission = accept_submission(
-            pipeline,
-            cluster=self.kind,
-            member_count=self.members,
-            workers=self.workers,
-            partition_count=self.partition_count,
-            name=name,
-            memory_limit=memory_limit,
-            progress=progress,
-            two_stage=two_stage,
-            max_watermark_retention=max_watermark_retention,
-            snapshots=SnapshotWishes(
-                guarantee,
-                store,
-                snapshot_interval,
-                max_restarts,
-                fresh,
-                suspend_on_failure,
-                initial_snapshot,
-            ),
-        )
+
+    def _coordinate(self, submission: Submission) -> Runner:
         dag, pickled_store = submission.pickled_dag(), submission.pickled_store()
         lifeline = hold_lifeline() if submission.may_be_taken_over else None
         runner = Runner(submission.settings(dag, pickled_store, lease_us=self._lease_us, lifeline=lifeline))
         members = MemberLinks(MemberProcesses(lifeline), runner, start_timeout_s=self._start_timeout_s)
         runner.summon = members.summon
         runner.release = end_members(members.close, lifeline)
-        return start_job(runner, submission.dag, progress=progress)
-
-    def __repr__(self) -> str:
-        return f"ProcessCluster(members={self.members}, workers={self.workers})"
+        return runner

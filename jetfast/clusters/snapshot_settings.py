@@ -1,7 +1,6 @@
 """Decides at submission which guarantee a job gets, where its snapshots go, and says so in the log."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from jetfast.clusters.running_jobs import refuse_running
@@ -20,7 +19,7 @@ DEFAULT_SNAPSHOT_INTERVAL = "10s"
 
 @dataclass(frozen=True)
 class SnapshotWishes:
-    """What the user says of snapshots; see `LocalCluster.submit`."""
+    """What the user says of snapshots; see `Cluster.submit`."""
 
     guarantee: Guarantee | None = None
     store: SnapshotStore | None = None
@@ -87,11 +86,11 @@ def check_shared(store: SnapshotStore | None) -> None:
 
 
 def choose_snapshots(
-    job: str, dag: Dag, wishes: SnapshotWishes, default_store: Callable[[], SnapshotStore] | None
+    job: str, dag: Dag, wishes: SnapshotWishes, default_store: SnapshotStore | None
 ) -> SnapshotSettings:
     """Return guarantee and store of a job, after looking whether the store can keep it and what it knows of the job.
 
-    `default_store` gives the store of a job that wants a guarantee and names none; None: there must be one.
+    `default_store` is for a job that wants a guarantee and names no store; None: it must name one.
     Raises JobDefinitionError, and what the store raises when it cannot be reached.
     """
     store = wishes.store
@@ -109,7 +108,7 @@ def choose_snapshots(
                 f"guarantee {wanted.name} needs a place for snapshots: give snapshot_store=, such as "
                 'jetfast.snapshots.directory("/var/lib/jobs")'
             )
-        store = default_store()
+        store = default_store
     goes_on = False
     if store is None and wishes.initial_snapshot is not None:
         raise JobDefinitionError(

@@ -1,19 +1,17 @@
 """What every cluster does with a submission before it touches a member: checks settings, has the pipeline planned."""
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from jetfast.clusters.snapshot_settings import SnapshotSettings, SnapshotWishes, choose_snapshots
-from jetfast.control.job import Job
 from jetfast.control.leases import LEASE_S
 from jetfast.control.lifeline import HeldLifeline
 from jetfast.control.progress import show_log_lines
 from jetfast.control.runner import JobSettings
 from jetfast.control.wire import MESSAGE_BYTES_MAX
 from jetfast.core.dag import Dag
-from jetfast.core.guarantee import Guarantee
 from jetfast.engine.execution_plan import make_execution_plan
 from jetfast.engine.snapshot_copy import EXPORTED
 from jetfast.engine.snapshot_store import SnapshotStore
@@ -33,23 +31,6 @@ class Pipeline(Protocol):
 
     def plan(self, *, member_count: int, workers: int, two_stage: bool | None) -> Dag:
         """Return the graph for so many members with so many workers each. `two_stage` None: the planner chooses."""
-
-
-class Cluster(Protocol):
-    """Where members live. The same pipeline runs on each kind."""
-
-    def submit(
-        self,
-        pipeline: Pipeline,
-        *,
-        name: str | None = None,
-        guarantee: Guarantee | None = None,
-        memory_limit: str = DEFAULT_MEMORY_LIMIT,
-        progress: bool | None = None,
-        two_stage: bool | None = None,
-        max_watermark_retention: Duration | None = None,
-    ) -> Job:
-        """Start a job and return its handle at once."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +133,7 @@ def accept_submission(
     two_stage: bool | None,
     max_watermark_retention: Duration | None = None,
     snapshots: SnapshotWishes = SnapshotWishes(),  # noqa: B008 (frozen)
-    default_store: Callable[[], SnapshotStore] | None = None,
+    default_store: SnapshotStore | None = None,
 ) -> Submission:
     """Check the settings, plan the pipeline, log the guarantee. Raises JobDefinitionError and TypeError.
 

@@ -1,12 +1,11 @@
 """Submitting: wrong settings are refused before anything runs, with what was needed and what came."""
 
-import inspect
 import logging
 from typing import Any
 
 import pytest
 
-from jetfast.clusters import LocalCluster, ProcessCluster
+from jetfast.clusters import LocalCluster
 from jetfast.clusters.snapshot_settings import SnapshotWishes
 from jetfast.clusters.submission import accept_submission
 from jetfast.core.dag import Dag, Vertex
@@ -179,7 +178,3 @@ def test_workers_default_to_the_cores_shared_out_among_members() -> None:
     assert alone.workers >= 1
     assert many.workers == 1
     assert repr(LocalCluster(members=2, workers=3)) == "LocalCluster(members=2, workers=3)"
-
-
-def test_jobs_are_submitted_to_processes_as_to_threads() -> None:
-    assert inspect.signature(ProcessCluster.submit) == inspect.signature(LocalCluster.submit)
