@@ -70,6 +70,20 @@ def ratio(
     )
 
 
+def milliseconds(
+    name: str, case: str, peer: str, value_ms: float, ours: Cost, theirs: Cost, rows: int, answers_equal: bool,
+    goal: Goal,
+) -> Entry:  # fmt: skip
+    """Return the entry of a time, of which less is better; at least a microsecond, so that none looks like none."""
+    value = max(value_ms, 0.001)
+    return Entry(
+        goal=goal.number, name=name, case=case, peer=peer, unit="ms", value=round(value, 3), better="lower",
+        gate=goal.gate, stretch=goal.stretch, passed=goal.gate is None or value <= goal.gate,
+        cpu_s=round(ours.cpu_s, 5), peer_cpu_s=round(theirs.cpu_s, 5), wall_s=round(ours.wall_s, 5),
+        peer_wall_s=round(theirs.wall_s, 5), rows=rows, answers_equal=answers_equal,
+    )  # fmt: skip
+
+
 def machine() -> dict[str, object]:
     """Where this ran, and with what."""
     model = platform.processor()

@@ -1,12 +1,13 @@
 """The goals by number: each measures, checks every answer and yields report entries.
 
-Goal 11 (latency) is not here yet. Goal 12 is Spark.
+Goal 12 is Spark, 13 the operators.
 """
 
 from collections.abc import Callable, Iterator
 
 from benchmarks.goals.expansion import goal_5
 from benchmarks.goals.inputs import inputs
+from benchmarks.goals.latency import HICCUPS, goal_11
 from benchmarks.goals.operators import goal_13
 from benchmarks.goals.options import Options
 from benchmarks.goals.partitioning import goal_1
@@ -43,6 +44,7 @@ GOALS: dict[int, Callable[[Options], Iterator[Entry]]] = {
     8: goal_8,
     9: goal_9_and_beside,
     10: goal_10,
+    11: goal_11,
     12: goal_12,
     13: goal_13,
 }
@@ -50,5 +52,5 @@ ON_DEMAND = {12: SPARK}
 """Goals that run only when they, or their peer, are asked for: it takes minutes."""
 PEERS = (
     "numpy", "pyarrow", "polars", "polars-batch", "duckdb",
-    "int64", "count", "kernels", "one-core", "two-threads", "one-process", "no-snapshots", SPARK,
+    "int64", "count", "kernels", "one-core", "two-threads", "one-process", "no-snapshots", HICCUPS, SPARK,
 )  # fmt: skip

@@ -22,6 +22,7 @@ class Options:
     snapshot_pairs : turns with snapshots, and as many without
     process_rows : of a turn of two processes against one, shared out among their source partitions
     snapshots_min : that each of these turns must have, besides that of the end
+    latency_batches, latency_turns : of 1000 rows, that are due one a millisecond; and turns of a job that gets them
     spark_rows, spark_sliding_rows : of goal 12, and of Spark's sliding windows there, whose rows become 100 each
     spark_repeats : turns of goal 12 that count, of tumbling windows; of sliding ones it is one
     peer : only this one; None: all
@@ -41,6 +42,8 @@ class Options:
     snapshot_pairs: int = 15
     process_rows: int = 6 << 23
     snapshots_min: int = 1
+    latency_batches: int = 20_000
+    latency_turns: int = 3
     spark_rows: int = 20_000_000
     spark_sliding_rows: int = 5_000_000
     spark_repeats: int = 3
@@ -59,6 +62,8 @@ QUICK = Options(
     partition_passes=4,
     snapshot_pairs=3,
     process_rows=3 << 23,
+    latency_batches=5_000,
+    latency_turns=1,
     spark_rows=5_000_000,
     spark_sliding_rows=250_000,
     spark_repeats=1,

@@ -10,7 +10,7 @@ from benchmarks.goals.feed import cached_events
 from benchmarks.goals.options import Options
 from benchmarks.goals.pipelines import right_results
 from benchmarks.measure import Cost, measure
-from benchmarks.report import Entry, Goal, ratio
+from benchmarks.report import Entry, Goal, milliseconds, ratio
 from benchmarks.suite.pipelines import CountingSink, sliding_pipeline
 from benchmarks.suite.repeated import TURN_ROWS, RepeatedEvents
 from jetfast.core.source import Source
@@ -90,8 +90,9 @@ class WithSnapshots:
         name = f"snapshots-{self.label}"
         yield ratio(f"{name}-vs-none", case, PEER, ours, theirs, rows // turn_rows * turn_rows, equal, goal)
         pauses_ms = [each["pause_us"] / 1e3 for each in snapshots]
-        yield pause(f"{name}-pause", f"{self.case}; median", median(pauses_ms), ours, theirs, rows, equal)
-        yield pause(f"{name}-pause", f"{self.case}; longest", max(pauses_ms), ours, theirs, rows, equal)
+        for which, pause_ms in (("median", median(pauses_ms)), ("longest", max(pauses_ms))):
+            case = f"{self.case}; {which}"
+            yield milliseconds(f"{name}-pause", case, PEER, pause_ms, ours, theirs, rows, equal, Goal(10))
 
     def turn(self, source: Source, interval: str | None) -> tuple[jf.Job, Cost]:
         """From building the pipeline to the end of its job."""
@@ -108,12 +109,3 @@ class WithSnapshots:
 def median_low_pair(pairs: list[tuple[Cost, Cost]]) -> tuple[Cost, Cost]:
     """The pair whose ratio is the median."""
     return sorted(pairs, key=lambda pair: pair[1].cpu_s / pair[0].cpu_s)[(len(pairs) - 1) // 2]
-
-
-def pause(name: str, case: str, pause_ms: float, ours: Cost, theirs: Cost, rows: int, equal: bool) -> Entry:
-    """For how long one step stood still for a snapshot: lower is better, and there is no gate."""
-    return Entry(
-        goal=10, name=name, case=case, peer=PEER, unit="ms", value=round(max(pause_ms, 0.001), 3), better="lower",
-        gate=None, stretch=None, passed=True, cpu_s=round(ours.cpu_s, 5), peer_cpu_s=round(theirs.cpu_s, 5),
-        wall_s=round(ours.wall_s, 5), peer_wall_s=round(theirs.wall_s, 5), rows=rows, answers_equal=equal,
-    )  # fmt: skip
