@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from jetfast.clusters.snapshot_settings import SnapshotSettings, SnapshotWishes, choose_snapshots
+from jetfast.control.job_settings import JobSettings
 from jetfast.control.leases import LEASE_S
 from jetfast.control.lifeline import HeldLifeline
 from jetfast.control.progress import show_log_lines
-from jetfast.control.runner import JobSettings
 from jetfast.control.wire import MESSAGE_BYTES_MAX
 from jetfast.core.dag import Dag
 from jetfast.engine.execution_plan import make_execution_plan

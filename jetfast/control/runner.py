@@ -23,19 +23,17 @@ import pyarrow as pa
 
 from jetfast.control import messages
 from jetfast.control.coordinator import Command, Coordinator, Event, JobShape, StoreAnswered, SummonMember
+from jetfast.control.delivered_rows import DeliveredRows
+from jetfast.control.execution_ids import new_execution_id
 from jetfast.control.execution_state import (
     CancelMember,
     ExecutionPhase,
-    MemberFailed,
-    MemberFinished,
     MemberLost,
-    MemberPrepared,
     MemberRegistered,
     PrepareMember,
     ReleaseMember,
     StartMember,
 )
-from jetfast.control.failures import Failure, rebuild
 from jetfast.control.job_events import (
     AnswerRequest,
     AwaitDelay,
@@ -51,10 +49,13 @@ from jetfast.control.job_events import (
     SettleTimeOver,
     StartJob,
 )
+from jetfast.control.job_settings import JobSettings
 from jetfast.control.job_state import SETTLE_TIMEOUT_S, JobTerms
 from jetfast.control.job_status import TERMINAL, JobStatus
-from jetfast.control.leases import LEASE_S, GrantedLeases, lease_clock
+from jetfast.control.leases import GrantedLeases, lease_clock
+from jetfast.control.member_messages import event_of, message_of, prepare_message
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Registered
+from jetfast.control.open_requests import OpenRequests
 from jetfast.control.ownership import Looked, Ownership
 from jetfast.control.progress_explanation import explain_progress
 from jetfast.control.snapshot_explanation import explain_snapshot
@@ -63,9 +64,6 @@ from jetfast.control.snapshot_round import (
     AwaitInterval,
     EndMember,
     IntervalOver,
-    MemberEndedRound,
-    MemberSaved,
-    MemberTookInput,
     ReportRound,
     RoundPhase,
     SaveMember,
@@ -79,26 +77,20 @@ from jetfast.control.store_commands import (
 from jetfast.control.versions import running_versions, version_difference
 from jetfast.core.crash_points import reach
 from jetfast.core.guarantee import Guarantee
-from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.engine.standstill import STANDSTILL_S
 from jetfast.engine.state_writer import StateWriter, StateWriterThread
-from jetfast.engine.submission_record import CoordinatorRecord, SubmissionRecord
 from jetfast.errors import (
-    InvalidTransition,
     MemberLostError,
     OperationRefused,
     ProtocolError,
     ResourcesError,
     TransportError,
 )
-from jetfast.types import PARTITION_COUNT
 
 logger = logging.getLogger("jetfast")
 
 ENDING_WARNING_S = 10.0
 """Members that have not stopped so long after the outcome was decided are named in the log, again and again."""
-DEFAULT_SNAPSHOT_INTERVAL_S = 10.0
-
 SLOW_ROUND_S = 60.0
 """What a snapshot waits for that is not over after so long is told in the log, again and again."""
 
@@ -136,42 +128,6 @@ class MemberLink(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class JobSettings:
-    """What is to be run, and how. `dag` is as `messages.Prepare.dag`."""
-
-    job: str
-    job_id: str
-    dag: bytes
-    member_count: int
-    workers: int
-    guarantee: Guarantee
-    memory_limit_bytes: int
-    partition_count: int = PARTITION_COUNT
-    parallelism: Mapping[str, int] = field(default_factory=dict)
-    """Processors in the whole cluster, by vertex."""
-    snapshot_store: SnapshotStore | None = None
-    """Where snapshots are kept; with a guarantee there must be one."""
-    pickled_store: bytes = b""
-    """As `messages.Prepare.snapshot_store`."""
-    snapshot_interval_s: float = DEFAULT_SNAPSHOT_INTERVAL_S
-    """Between the end of a snapshot and the start of the next."""
-    max_restarts: int | None = None
-    suspend_on_failure: bool = False
-    fresh: bool = False
-    """Begin anew, whatever the store knows of a job of this name."""
-    initial_snapshot: str | None = None
-    """Name of the snapshot that it starts from, whatever the store knows of a job of this name."""
-    weakened_by: tuple[str, ...] = ()
-    """Why the guarantee is not the one that was asked for, a sentence for each step."""
-    submission: SubmissionRecord | None = None
-    """What the execution record is to keep of all this."""
-    coordinator: CoordinatorRecord | None = None
-    """What it is to keep of this coordinator; None: nobody will ask."""
-    lease_s: float = LEASE_S
-    """How long members live without a word from the coordinator."""
-
-
 @dataclass
 class MemberView:
     """What the runner knows of a member."""
@@ -196,18 +152,6 @@ class _Told:
     event: Event
 
 
-_execution_id_lock = threading.Lock()
-_last_execution_id = 0
-
-
-def new_execution_id(last: int = 0) -> int:
-    """Return an id greater than `last`, any this process gave out, and those of earlier coordinators (by the clock)."""
-    global _last_execution_id
-    with _execution_id_lock:
-        _last_execution_id = max(_last_execution_id + 1, last + 1, time.time_ns() // 1000)
-        return _last_execution_id
-
-
 class Runner:
     """Runs one job. Call `start`, then `register` for each member; `wait` returns when all has ended."""
 
@@ -227,8 +171,6 @@ class Runner:
         """
         self.plan = plan
         self.members: dict[int, MemberView] = {}
-        self.delivered: dict[str, list[pa.RecordBatch]] = {}
-        """Rows of `collect` sinks, by vertex."""
         self.error: Exception | None = None
         """What the job failed with, once it has ended."""
         self.release: Callable[[], None] = lambda: None
@@ -278,12 +220,8 @@ class Runner:
             run_look=run_look,
             tell=self._queue.put,
         )
-        self._delivered_lock = threading.Lock()
-        self._publications: set[str] = set()
-        """Ids of what has been delivered, of all executions."""
-        self._requests: dict[int, Future[None]] = {}
-        self._requests_lock = threading.Lock()
-        self._last_request = 0
+        self._delivered = DeliveredRows()
+        self._requests = OpenRequests()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"jetfast-coordinator-{plan.job}", daemon=True)
 
@@ -342,24 +280,14 @@ class Runner:
         ProtocolError: it cannot be what a member says.
         """
         if not isinstance(message, messages.Delivered | messages.Metrics):
-            self._queue.put(_Told(message.execution_id, _event_of(member, message)))
+            self._queue.put(_Told(message.execution_id, event_of(member, message)))
         elif message.execution_id != self.coordinator.execution_id:
             return
         elif isinstance(message, messages.Metrics):
             if (view := self.members.get(member)) is not None:
                 view.metrics = message.values
         else:
-            try:
-                with pa.ipc.open_stream(message.rows) as reader:
-                    batches = list(reader)
-            except (pa.ArrowException, OSError) as error:
-                raise ProtocolError(f"member {member} delivered {len(message.rows)} bytes that are no rows") from error
-            with self._delivered_lock:
-                if message.publication:
-                    if message.publication in self._publications:
-                        return
-                    self._publications.add(message.publication)
-                self.delivered.setdefault(message.vertex, []).extend(batches)
+            self._delivered.add(message)
 
     def lost(self, member: int, error: Exception) -> None:
         """A member died, or its connection broke. May be called more than once, and after the end."""
@@ -374,15 +302,8 @@ class Runner:
 
         Its error is OperationRefused, and that of the operation itself.
         """
-        future: Future[None] = Future()
-        with self._requests_lock:
-            self._last_request += 1
-            event = operation(self._last_request)
-            if self._ended.is_set():
-                future.set_exception(self._ended_before())
-            else:
-                self._requests[self._last_request] = future
-                self._queue.put(event)
+        request, future = self._requests.add()
+        self._queue.put(operation(request))
         return future
 
     def fail(self, error: Exception) -> None:
@@ -399,8 +320,7 @@ class Runner:
 
     def collected(self, vertex: str) -> list[pa.RecordBatch]:
         """Rows that have been delivered for a vertex so far."""
-        with self._delivered_lock:
-            return list(self.delivered.get(vertex, ()))
+        return self._delivered.of(vertex)
 
     def explain_snapshot(self) -> str:
         """Return what the present snapshot waits for, or what became of the last one."""
@@ -561,38 +481,23 @@ class Runner:
 
     def _prepare(self, command: PrepareMember) -> None:
         self.members[command.member].metrics = {}  # figures count from the beginning of an execution
-        self._send(command.member, self._prepare_message(command.member))
+        begun = self.coordinator.begun
+        assert begun is not None
+        addresses = [self.members[peer].registered.address for peer in range(self.plan.member_count)]
+        self._send(command.member, prepare_message(self.plan, begun, command.member, addresses))
 
-    def _start_member(self, command: StartMember) -> None:
-        self._send(command.member, messages.Start(execution_id=self.coordinator.execution_id))
-
-    def _cancel_member(self, command: CancelMember) -> None:
-        self._send(command.member, messages.Cancel(execution_id=self.coordinator.execution_id))
-
-    def _release_member(self, command: ReleaseMember) -> None:
-        self._send(command.member, messages.Release(execution_id=self.coordinator.execution_id))
+    def _tell(self, command: StartMember | CancelMember | ReleaseMember | SaveMember | EndMember) -> None:
+        self._send(command.member, message_of(command, self.coordinator.execution_id))
 
     def _save_member(self, command: SaveMember) -> None:
         if command.member == 0:
             self._round_started_s = self.seconds
         self.timers[SlowRound] = self._clock() + SLOW_ROUND_S
-        self._send(
-            command.member,
-            messages.StartSnapshot(
-                execution_id=self.coordinator.execution_id, snapshot_id=command.snapshot_id, kind=command.kind
-            ),
-        )
+        self._tell(command)
 
     def _end_round(self, command: EndMember) -> None:
         reach("before_phase2")
-        self._send(
-            command.member,
-            messages.EndSnapshot(
-                execution_id=self.coordinator.execution_id,
-                snapshot_id=command.snapshot_id,
-                success=command.success,
-            ),
-        )
+        self._tell(command)
 
     def _tell_of_slow_round(self) -> None:
         rounds = self.coordinator.rounds
@@ -622,29 +527,6 @@ class Runner:
     def _end_job(self, command: EndJob) -> None:
         self._end(command.error)
 
-    def _prepare_message(self, member: int) -> messages.Prepare:
-        plan = self.plan
-        begun = self.coordinator.begun
-        assert begun is not None
-        record = None if begun.claimed is None else begun.claimed.record
-        return messages.Prepare(
-            execution_id=begun.execution_id,
-            job=plan.job,
-            job_id=self.job_id,
-            member=member,
-            member_count=plan.member_count,
-            workers=plan.workers,
-            peers=[self.members[peer].registered.address for peer in range(plan.member_count)],
-            dag=plan.dag,
-            guarantee=plan.guarantee,
-            memory_limit_bytes=plan.memory_limit_bytes,
-            partition_count=plan.partition_count,
-            snapshot_store=plan.pickled_store,
-            restore=None if record is None else record.snapshot,
-            parallelism_max=0 if record is None else record.parallelism_max,
-            settle_only=begun.settle_only,
-        )
-
     def _send(self, member: int, message: CoordinatorMessage) -> None:
         try:
             self.members[member].link.send(message)
@@ -671,11 +553,8 @@ class Runner:
         self._ownership.stop()
         self.error = error
         self._ended_s = self._clock()
-        with self._requests_lock:
-            self._ended.set()
-            requests, self._requests = self._requests, {}
-        for future in requests.values():
-            future.set_exception(self._ended_before())
+        self._ended.set()
+        self._requests.close(self._ended_before)
         self.on_end()
 
     def _ended_before(self) -> OperationRefused:
@@ -684,14 +563,7 @@ class Runner:
         return refused
 
     def _answer_request(self, command: AnswerRequest) -> None:
-        with self._requests_lock:
-            future = self._requests.pop(command.request, None)
-        if future is None:  # the job has ended, and said so
-            return
-        if command.error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(command.error)
+        self._requests.answer(command.request, command.error)
 
     def _report_suspension(self, command: ReportSuspension) -> None:
         goes_on = (
@@ -703,36 +575,12 @@ class Runner:
             logger.warning("job %s: suspended, to begin %s when resumed: %s", self.plan.job, goes_on, command.cause)
 
 
-def _event_of(member: int, message: MemberMessage) -> Event:
-    """Return what a message means to the machines."""
-    if isinstance(message, messages.Prepared):
-        return MemberPrepared(member)
-    if isinstance(message, messages.Finished):
-        return MemberFinished(member)
-    if isinstance(message, messages.Failed):
-        return MemberFailed(member, rebuild(Failure(message.kind, message.error, message.traceback), member))
-    if isinstance(message, messages.InputTaken):
-        return MemberTookInput(member)
-    if isinstance(message, messages.SnapshotSaved):
-        return MemberSaved(
-            member,
-            message.snapshot_id,
-            message.vertices,
-            tuple(message.errors),
-            pause_us=message.pause_us,
-            align_us=message.align_us,
-        )
-    if isinstance(message, messages.SnapshotEnded):
-        return MemberEndedRound(member, message.snapshot_id)
-    raise InvalidTransition(f"member {member} registered a second time, inside an execution")
-
-
 _PERFORM: dict[type, Callable[[Runner, Any], None]] = {  # Any: the command class of its key
     SummonMember: Runner._summon,
     PrepareMember: Runner._prepare,
-    StartMember: Runner._start_member,
-    CancelMember: Runner._cancel_member,
-    ReleaseMember: Runner._release_member,
+    StartMember: Runner._tell,
+    CancelMember: Runner._tell,
+    ReleaseMember: Runner._tell,
     SaveMember: Runner._save_member,
     EndMember: Runner._end_round,
     ReportRound: Runner._report_round,

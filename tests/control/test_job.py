@@ -8,9 +8,10 @@ import pytest
 
 from jetfast.control import messages
 from jetfast.control.job import Job
+from jetfast.control.job_settings import JobSettings
 from jetfast.control.job_status import JobStatus
 from jetfast.control.messages import CoordinatorMessage, Registered
-from jetfast.control.runner import JobSettings, Runner
+from jetfast.control.runner import Runner
 from jetfast.control.versions import running_versions
 from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.guarantee import Guarantee

@@ -8,10 +8,11 @@ import pytest
 
 from jetfast.control import member_links, messages
 from jetfast.control.endpoint import dial
+from jetfast.control.job_settings import JobSettings
 from jetfast.control.member_links import MemberLinks, OnEnd
 from jetfast.control.messages import NO_EXECUTION, Cancel, LeaseGranted, Registered
 from jetfast.control.remote_member import MemberTask
-from jetfast.control.runner import JobSettings, Runner
+from jetfast.control.runner import Runner
 from jetfast.control.versions import running_versions
 from jetfast.control.wire import COORDINATOR, Connection, Hello, Purpose
 from jetfast.core.guarantee import Guarantee

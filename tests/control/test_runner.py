@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 
 from jetfast.control import messages
+from jetfast.control.job_settings import JobSettings
 from jetfast.control.job_status import JobStatus
 from jetfast.control.messages import CoordinatorMessage, Registered, Versions
-from jetfast.control.runner import JobSettings, Runner, new_execution_id
+from jetfast.control.runner import Runner
 from jetfast.control.versions import running_versions
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
@@ -210,36 +210,6 @@ def test_a_message_that_cannot_be_at_this_moment_fails_the_job_and_does_not_hang
     assert isinstance(runner.error, InvalidTransition)
 
 
-def test_delivered_rows_are_kept_by_vertex_in_order() -> None:
-    runner = make(1)
-    runner.begin()
-    runner.handle_next()
-    for value in (1, 2):
-        rows = pa.record_batch({"x": [value]})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as writer:
-            writer.write_batch(rows)
-        data = sink.getvalue().to_pybytes()
-        runner.receive(0, messages.Delivered(execution_id=EXECUTION, member=0, vertex="v", rows=data))
-    assert pa.Table.from_batches(runner.collected("v")).to_pydict() == {"x": [1, 2]}
-    assert runner.collected("other") == []
-
-
-def test_rows_that_come_again_under_the_id_of_their_publication_are_kept_once() -> None:
-    runner = make(1)
-    runner.begin()
-    runner.handle_next()
-    for publication, value in (("a", 1), ("b", 2), ("a", 1), ("", 3), ("", 3)):
-        rows = pa.record_batch({"x": [value]})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as writer:
-            writer.write_batch(rows)
-        data = sink.getvalue().to_pybytes()
-        delivered = messages.Delivered(execution_id=EXECUTION, member=0, vertex="v", rows=data, publication=publication)
-        runner.receive(0, delivered)
-    assert pa.Table.from_batches(runner.collected("v")).to_pydict() == {"x": [1, 2, 3, 3]}
-
-
 def test_a_member_that_does_not_stop_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     runner = make(2, ending_warning_s=0.001)
     deaf = SilentLink(runner, 1)
@@ -262,20 +232,6 @@ def test_seconds_stand_still_after_the_end() -> None:
     assert runner.wait(PATIENCE_S)
     now[0] = 99.0
     assert runner.seconds == 2.5
-
-
-def test_execution_ids_strictly_increase() -> None:
-    ids = [new_execution_id() for _ in range(1000)]
-    assert ids == sorted(set(ids))
-
-
-def test_a_second_registration_inside_an_execution_is_refused() -> None:
-    runner = make(1)
-    wrong = Registered(
-        execution_id=EXECUTION, member=0, incarnation=0, pid=1, host="h", address="", versions=running_versions()
-    )
-    with pytest.raises(InvalidTransition):
-        runner.receive(0, wrong)
 
 
 class Claiming(Link):

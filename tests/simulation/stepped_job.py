@@ -12,6 +12,7 @@ from typing import Any
 
 from jetfast.clusters.snapshot_settings import SnapshotWishes
 from jetfast.clusters.submission import Pipeline, Submission, accept_submission
+from jetfast.control.execution_ids import new_execution_id
 from jetfast.control.job import Job
 from jetfast.control.job_events import OperationAsked
 from jetfast.control.member_agent import Deliver, MemberAgent
@@ -23,7 +24,7 @@ from jetfast.control.messages import (
     Registered,
     Shutdown,
 )
-from jetfast.control.runner import Runner, new_execution_id
+from jetfast.control.runner import Runner
 from jetfast.control.versions import running_versions
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee

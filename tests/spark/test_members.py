@@ -21,10 +21,11 @@ from jetfast.connectors.memory import memory
 from jetfast.control import messages
 from jetfast.control.endpoint import Address, Listener, dial
 from jetfast.control.job import Job
+from jetfast.control.job_settings import JobSettings
 from jetfast.control.member_links import MemberLinks, OnEnd
 from jetfast.control.messages import NO_EXECUTION, LeaseGranted, Registered, Versions
 from jetfast.control.remote_member import MemberTask
-from jetfast.control.runner import JobSettings, Runner
+from jetfast.control.runner import Runner
 from jetfast.control.versions import running_versions
 from jetfast.control.wire import COORDINATOR, Connection, Hello, Proven, Purpose, make_token
 from jetfast.core.dag import Dag, Edge, Vertex
