@@ -13,7 +13,7 @@ from jetfast.clusters.processes import ProcessCluster
 from jetfast.clusters.snapshot_settings import check_store
 from jetfast.clusters.submission import Pipeline
 from jetfast.control.job import Job
-from jetfast.control.job_state import refuse_completed
+from jetfast.control.job_outcomes import refuse_completed
 from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.engine.submission_record import SubmissionRecord
 from jetfast.errors import JobDefinitionError

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from jetfast.clusters.running_jobs import refuse_running
-from jetfast.control.job_state import refuse_completed, refuse_dropped
+from jetfast.control.job_outcomes import refuse_completed, refuse_dropped
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.snapshot_copy import find_exported

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from jetfast.control.job_state import RESTART_DELAY_MAX_S, RESTART_DELAY_MIN_S
+from jetfast.control.restarts import RESTART_DELAY_MAX_S, RESTART_DELAY_MIN_S
 
 logger = logging.getLogger("jetfast")
 

@@ -39,8 +39,9 @@ from jetfast.control.job_events import (
     OperationAsked,
     ReportSuspension,
 )
-from jetfast.control.job_state import JobPhase, JobState, JobTerms
+from jetfast.control.job_state import JobPhase, JobState
 from jetfast.control.job_status import JobStatus, Operation, refusal
+from jetfast.control.job_terms import JobTerms
 from jetfast.control.snapshot_round import (
     Begin,
     FailExecution,

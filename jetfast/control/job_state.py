@@ -29,12 +29,10 @@ the job of others waits (FENCING, between CLAIMING and EXECUTING) until the end 
 lease has passed: none has a longer one (`leases`). A coordinator sees that another has claimed its job when it looks at
 the record, in whatever phase, and ends.
 
-An execution that ends with a RestartableError is followed by another after 1 s, doubling to 60 s while no snapshot is
-decided, for ever or `max_restarts` times; any other error is the job's end. The first member that is lost since a
-snapshot was decided is replaced at once: the delay gives time to what is out of reach, and its successor needs none.
-With guarantee NONE nothing is read or claimed, and the first execution is the only one. A job whose outcome is failure
-settles for SETTLE_TIMEOUT_S at most: a store that hangs must not keep a cancelled job alive. What is not settled then
-is settled by the next submission.
+An execution that ends with a RestartableError is followed by another, as soon and as often as `restarts` says; any
+other error is the job's end. With guarantee NONE nothing is read or claimed, and the first execution is the only one.
+A job whose outcome is failure settles for SETTLE_TIMEOUT_S at most: a store that hangs must not keep a cancelled job
+alive. What is not settled then is settled by the next submission.
 
 Who asks to suspend or restart ends the present execution with a terminal snapshot; if that fails, or the execution
 does not run yet, the last good snapshot has to do (SEMANTICS 6). With guarantee NONE executions are just stopped, and
@@ -47,8 +45,7 @@ One that starts from a named snapshot copies that into an area of its own (IMPOR
 then nothing is changed that an earlier job of its name has left.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -79,7 +76,10 @@ from jetfast.control.job_events import (
     StartJob,
     SuspendAsked,
 )
+from jetfast.control.job_outcomes import refuse_completed, refuse_dropped, taken_over, unsettled
 from jetfast.control.job_status import Operation
+from jetfast.control.job_terms import JobTerms
+from jetfast.control.restarts import Restarts
 from jetfast.control.store_commands import (
     DeleteAreas,
     ExportSnapshot,
@@ -93,23 +93,16 @@ from jetfast.control.store_commands import (
 )
 from jetfast.engine.snapshot_copy import IMPORTED_SNAPSHOT_ID
 from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea, VersionedRecord
-from jetfast.engine.submission_record import CoordinatorRecord, SubmissionRecord
+from jetfast.engine.submission_record import CoordinatorRecord
 from jetfast.errors import (
     InvalidTransition,
     JobCancelledError,
-    JobDefinitionError,
     JobFailedError,
-    MemberLostError,
     OperationRefused,
     ProtocolError,
     RecordConflict,
     RestartableError,
 )
-
-RESTART_DELAY_MIN_S = 1.0
-RESTART_DELAY_MAX_S = 60.0
-SETTLE_TIMEOUT_S = 10.0
-"""How long a job that has failed or was cancelled tries to settle its transactions."""
 
 
 class JobPhase(Enum):
@@ -128,33 +121,6 @@ class JobPhase(Enum):
     OVER = "nothing"
 
 
-@dataclass(frozen=True)
-class JobTerms:
-    """What is fixed for all executions of a job.
-
-    keeps_record : does it take snapshots (guarantee other than NONE)?
-    fresh : begin anew, whatever a record of this name says
-    initial_snapshot : name of the snapshot that the job starts from, whatever a record of this name says
-    parallelism_max, members_max : the largest number of processors of a vertex, and of members
-    max_restarts : after restartable errors, since the job was submitted or resumed; None: for ever
-    suspend_on_failure : suspend the job when a row or a function of the user has failed, or no restart is left
-    submission : what the record keeps of how the job was submitted
-    coordinator : what it keeps of this coordinator; None: nobody needs to wait for its members
-    """
-
-    job: str
-    job_id: str
-    keeps_record: bool
-    fresh: bool = False
-    initial_snapshot: str | None = None
-    parallelism_max: int = 0
-    members_max: int = 0
-    max_restarts: int | None = None
-    suspend_on_failure: bool = False
-    submission: SubmissionRecord | None = None
-    coordinator: CoordinatorRecord | None = None
-
-
 class JobState:
     """The executions of one job. Not thread-safe. Who calls `handle` performs the commands in order.
 
@@ -168,11 +134,7 @@ class JobState:
         """What the job fails with. While it only settles: unless that shows that the job has been completed."""
         self.settling = False
         """Are executions only to settle transactions from now on?"""
-        self.restarts = 0
-        self.delay_s = RESTART_DELAY_MIN_S
-        """Before the next restart."""
-        self._lost_member = False
-        """Has one been replaced at once since the last snapshot was decided?"""
+        self._restarts = Restarts(terms.max_restarts)
         self.asked: Operation | None = None
         """What follows the present execution, once all is settled."""
         self.suspension_cause: Exception | None = None
@@ -185,8 +147,6 @@ class JobState:
         """The record as it was last known to be."""
         self._left_unsettled = False
         """Is there a snapshot whose transactions could not be settled?"""
-        self._restarts_before = 0
-        """Those until the job was resumed."""
         self._new_execution_id = new_execution_id
         self._fresh = terms.fresh or terms.initial_snapshot is not None
         """Has this job not begun yet, and nothing to do with what a record of its name says?"""
@@ -213,6 +173,11 @@ class JobState:
             raise InvalidTransition(f"{event} cannot happen while the job waits for {self.phase.value}")
         return method(self, event)
 
+    @property
+    def restarts(self) -> int:
+        """How often it was started again after an error."""
+        return self._restarts.count
+
     def owns(self, execution_id: int | None) -> bool:
         """Is an execution record with this id one that this coordinator has written, or found at its beginning?"""
         return self._own is not None and execution_id in self._own
@@ -236,11 +201,12 @@ class JobState:
     def _claim_execution(self, event: RecordRead) -> list[JobCommand]:
         found = event.found
         record, version = (None, 0) if found is None else found
+        last_id = 0 if record is None else record.execution_id
         self._last = record
         if self._own is None:
             self._predecessors = event.uncertain
-        elif (0 if record is None else record.execution_id) not in self._own:
-            return self._end(_taken_over(self.terms.job, None if record is None else record.execution_id))
+        elif last_id not in self._own:
+            return self._end(taken_over(self.terms.job, None if record is None else record.execution_id))
         if record is not None and not self._fresh:
             submission = self.terms.submission
             refused = None if submission is None else refuse_dropped(record, submission.settling_steps)
@@ -253,8 +219,9 @@ class JobState:
             self.asked = None  # nothing is left to suspend
         if self.settling and (record is None or self._fresh):
             return self._settled()  # it never had an execution
-        claim = self._next_record(record)
-        self._own = {0 if record is None else record.execution_id, claim.execution_id}
+        execution_id = self._new_execution_id(last_id)
+        claim = self.terms.claim(record, execution_id, self._predecessors, fresh=self._fresh)
+        self._own = {last_id, execution_id}
         name = self.terms.initial_snapshot
         if name is None or not self._fresh:
             return self._write_claim(ReplaceRecord(claim, version))
@@ -271,31 +238,6 @@ class JobState:
         self._claim = command.record
         self.phase = JobPhase.CLAIMING
         return [command]
-
-    def _next_record(self, record: ExecutionRecord | None) -> ExecutionRecord:
-        terms = self.terms
-        last_id = 0 if record is None else record.execution_id
-        claim = ExecutionRecord(
-            terms.job,
-            terms.job_id,
-            self._new_execution_id(last_id),
-            parallelism_max=terms.parallelism_max,
-            members_max=terms.members_max,
-            submission=terms.submission,
-            coordinators=self._predecessors + (() if terms.coordinator is None else (terms.coordinator,)),
-        )
-        if record is None:
-            return claim
-        claim = msgspec.structs.replace(
-            claim,
-            parallelism_max=max(claim.parallelism_max, record.parallelism_max),
-            members_max=max(claim.members_max, record.members_max),
-        )
-        if not self._fresh:
-            claim = msgspec.structs.replace(claim, snapshot=record.snapshot, completed=record.completed)
-        if record.settled and self._fresh:
-            return claim
-        return msgspec.structs.replace(claim, job_id=record.job_id)  # so its transactions are known, and rolled back
 
     def _claimed(self, event: StoreWritten) -> list[JobCommand]:
         assert self._claim is not None
@@ -325,7 +267,7 @@ class JobState:
         if event.claimed is not None:
             self._last = event.claimed.record
         if event.claimed is not None and event.claimed.record.snapshot != self._restored:
-            self._came_further()
+            self._restarts.came_further()
         if event.error is not None:
             return self._after_error(event.error)
         if event.claimed is None:
@@ -359,7 +301,7 @@ class JobState:
         if restartable and self.asked is Operation.RESTART:
             return self._do_as_asked()
         if restartable and self.asked is None and self._may_restart:
-            self.restarts += 1
+            self._restarts.count += 1
             return self._delay(error)
         if restartable and self._cancelled:
             error = JobCancelledError("the job was cancelled")
@@ -386,23 +328,11 @@ class JobState:
 
     @property
     def _may_restart(self) -> bool:
-        restarts_max = self.terms.max_restarts
-        left = restarts_max is None or self.restarts - self._restarts_before < restarts_max
-        return left and self.terms.keeps_record and not self._cancelled
-
-    def _came_further(self) -> None:
-        """What fails next is not what has failed before."""
-        self.delay_s = RESTART_DELAY_MIN_S
-        self._lost_member = False
+        return self._restarts.is_left and self.terms.keeps_record and not self._cancelled
 
     def _delay(self, error: Exception) -> list[JobCommand]:
         self.phase = JobPhase.DELAYED
-        if isinstance(error, MemberLostError) and not self._lost_member:
-            self._lost_member = True
-            return [AwaitDelay(0.0, error)]
-        seconds = self.delay_s
-        self.delay_s = min(2 * seconds, RESTART_DELAY_MAX_S)
-        return [AwaitDelay(seconds, error)]
+        return [AwaitDelay(self._restarts.next_delay_s(error), error)]
 
     def _settle(self) -> list[JobCommand]:
         self.settling = True
@@ -419,12 +349,12 @@ class JobState:
     def _not_settled(self, why: Exception | None) -> list[JobCommand]:
         """As `_settled`, but transactions are left. `why`: None if time was up."""
         if self.asked is None:
-            return self._end(_unsettled(self.error, why))
+            return self._end(unsettled(self.error, why))
         self._left_unsettled = True
         if self.asked is Operation.CANCEL_AND_EXPORT:
-            self.error = _unsettled(JobCancelledError("the job was cancelled"), why)
+            self.error = unsettled(JobCancelledError("the job was cancelled"), why)
         else:
-            self.suspension_cause = _unsettled(self.suspension_cause or RestartableError("it was asked for"), why)
+            self.suspension_cause = unsettled(self.suspension_cause or RestartableError("it was asked for"), why)
         return self._do_as_asked()
 
     # What users ask for
@@ -510,8 +440,7 @@ class JobState:
     def _resume(self, event: ResumeAsked) -> list[JobCommand]:
         self.suspension_cause = None
         self._left_unsettled = False
-        self._came_further()
-        self._restarts_before = self.restarts
+        self._restarts.resume()
         return [AnswerRequest(event.request), *self._start()]
 
     # How it is ended from outside
@@ -557,12 +486,12 @@ class JobState:
     def _see_record_while_executing(self, event: RecordSeen) -> list[JobCommand]:
         if self.owns(event.execution_id):
             return []
-        return [EndPresentExecution(_taken_over(self.terms.job, event.execution_id))]
+        return [EndPresentExecution(taken_over(self.terms.job, event.execution_id))]
 
     def _see_record_at_rest(self, event: RecordSeen) -> list[JobCommand]:
         if self.owns(event.execution_id):
             return []
-        return self._end(self.error or _taken_over(self.terms.job, event.execution_id))
+        return self._end(self.error or taken_over(self.terms.job, event.execution_id))
 
     def _fail(self, event: ClusterFailed) -> list[JobCommand]:
         return self._end(self.error or event.error)
@@ -599,47 +528,6 @@ class JobState:
 
     def _ignore(self, event: JobEvent) -> list[JobCommand]:
         return []
-
-
-def _taken_over(job: str, execution_id: int | None) -> RecordConflict:
-    if execution_id is None:
-        return RecordConflict(f"the execution record of job {job!r} has gone from the snapshot store")
-    return RecordConflict(f"job {job!r} has been taken over by execution {execution_id} of another coordinator")
-
-
-def refuse_completed(job: str) -> JobDefinitionError:
-    """Return the error of a submission whose job has nothing left to do."""
-    return JobDefinitionError(
-        f"job {job!r} is completed, says its snapshot store; submit it under another name=, or with fresh=True to run "
-        "it from the beginning"
-    )
-
-
-def refuse_dropped(record: ExecutionRecord, settling_steps: Iterable[str]) -> JobDefinitionError | None:
-    """Return the error of a submission that lacks steps whose transactions may be left to settle; None: it has them."""
-    if record.settled or record.submission is None:
-        return None
-    dropped = sorted(set(record.submission.settling_steps).difference(settling_steps))
-    if not dropped:
-        return None
-    return JobDefinitionError(
-        f"job {record.job!r} cannot go on without {', '.join(map(repr, dropped))}: whoever ran it last did not come to "
-        "its end, and may have left transactions that only these steps can commit or roll back. Submit the pipeline as "
-        "it was, and suspend or cancel the job when it runs; then submit it changed"
-    )
-
-
-def _unsettled(outcome: Exception | None, why: Exception | None) -> Exception:
-    """Return the outcome of a job whose transactions could not be settled, saying so."""
-    if outcome is None:  # the job is completed but for its last commits
-        return why or JobCancelledError("the job was cancelled while it committed its last transactions")
-    reason = f"within {SETTLE_TIMEOUT_S:.0f} s" if why is None else f"because of {type(why).__name__}: {why}"
-    mended = "" if why is None else ", once that is mended,"
-    outcome.add_note(
-        f"Transactions that its last snapshot names could not be committed, or others not be rolled back, {reason}; "
-        f"submitting the job again{mended} does both"
-    )
-    return outcome
 
 
 _Method = Callable[[JobState, Any], list[JobCommand]]  # Any: the event class of its key

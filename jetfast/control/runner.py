@@ -49,9 +49,10 @@ from jetfast.control.job_events import (
     SettleTimeOver,
     StartJob,
 )
+from jetfast.control.job_outcomes import SETTLE_TIMEOUT_S
 from jetfast.control.job_settings import JobSettings
-from jetfast.control.job_state import SETTLE_TIMEOUT_S, JobTerms
 from jetfast.control.job_status import TERMINAL, JobStatus
+from jetfast.control.job_terms import JobTerms
 from jetfast.control.leases import GrantedLeases, lease_clock
 from jetfast.control.member_messages import event_of, message_of, prepare_message
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Registered

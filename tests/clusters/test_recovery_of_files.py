@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import jetfast as jf
-from jetfast.control import job_state
+from jetfast.control import restarts
 from jetfast.core.crash_points import CRASH_POINTS, CrashPoint, set_crash_hook
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.errors import DataLostError, JobCancelledError, JobFailedError
@@ -174,7 +174,7 @@ def number(rows: Any, random: Any) -> pa.RecordBatch:
 def test_each_row_is_in_one_file_though_all_members_die_at_a_crash_point(
     point: CrashPoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_state, "RESTART_DELAY_MIN_S", 0.001)
+    monkeypatch.setattr(restarts, "RESTART_DELAY_MIN_S", 0.001)
     deaths: list[CrashPoint] = ["before_ack", point] if point.startswith("restore_") else [point]
     submitted: list[jf.Job] = []
 

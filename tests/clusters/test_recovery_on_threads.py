@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import jetfast as jf
-from jetfast.control import job_state
+from jetfast.control import restarts
 from jetfast.errors import JobCancelledError, MemberLostError
 from jetfast.testing import TransactionalMemory, kill_member
 
@@ -17,7 +17,7 @@ ROWS = 3000
 
 @pytest.fixture(autouse=True)
 def restart_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_state, "RESTART_DELAY_MIN_S", 0.001)
+    monkeypatch.setattr(restarts, "RESTART_DELAY_MIN_S", 0.001)
 
 
 class Gate:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import jetfast as jf
-from jetfast.control import job_state
+from jetfast.control import restarts
 from jetfast.core.crash_points import CRASH_POINTS, CrashPoint, set_crash_hook
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.engine.snapshot_store import ValidationRecord
@@ -219,7 +219,7 @@ class KillingAt:
 def test_members_on_threads_that_are_killed_lose_and_double_nothing(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_state, "RESTART_DELAY_MIN_S", 0.001)
+    monkeypatch.setattr(restarts, "RESTART_DELAY_MIN_S", 0.001)
     tables.grow(5_000)
     killing = KillingAt([500, 2_000, 3_500], seed=1)
     conninfo = tables.server.conninfo

@@ -33,8 +33,8 @@ from jetfast.control.job_events import (
     SettleTimeOver,
     StartJob,
 )
-from jetfast.control.job_state import JobTerms
 from jetfast.control.job_status import JobStatus
+from jetfast.control.job_terms import JobTerms
 from jetfast.control.snapshot_round import (
     AwaitInterval,
     EndMember,

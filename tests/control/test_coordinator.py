@@ -7,8 +7,8 @@ import pytest
 from jetfast.control.coordinator import Coordinator, JobShape, StoreAnswered, SummonMember
 from jetfast.control.execution_state import MemberLost, MemberRegistered, PrepareMember
 from jetfast.control.job_events import StartJob
-from jetfast.control.job_state import JobTerms
 from jetfast.control.job_status import JobStatus
+from jetfast.control.job_terms import JobTerms
 from jetfast.control.snapshot_round import RoundPhase
 from jetfast.control.store_commands import ReadRecord, RecordRead
 from jetfast.errors import JobCancelledError, MemberLostError, RecordConflict

@@ -25,7 +25,8 @@ from jetfast.control.job_events import (
     StartJob,
     SuspendAsked,
 )
-from jetfast.control.job_state import JobPhase, JobState, JobTerms
+from jetfast.control.job_state import JobPhase, JobState
+from jetfast.control.job_terms import JobTerms
 from jetfast.control.store_commands import (
     DeleteAreas,
     ReadRecord,

@@ -3,7 +3,7 @@
 from jetfast.control.coordinator import Coordinator, JobShape, StoreAnswered
 from jetfast.control.execution_state import MemberFailed, MemberLost, MemberPrepared, MemberRegistered
 from jetfast.control.job_events import AwaitDelay, StartJob, SuspendAsked
-from jetfast.control.job_state import JobTerms
+from jetfast.control.job_terms import JobTerms
 from jetfast.control.progress_explanation import LINES_MAX, explain_progress
 from jetfast.control.store_commands import ReadRecord, RecordRead, ReplaceRecord, StoreWritten
 from jetfast.errors import JobCancelledError, MemberLostError
