@@ -1,20 +1,32 @@
 """DuckDB: grouping by key and frame, and sliding windows as row times 100."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import duckdb
 import numpy.typing as npt
 import pyarrow as pa
 
 
+def connect(tables: Mapping[str, pa.Table]) -> Any:
+    """Return a database with tables of its own, filled from these; one thread, rows in any order."""
+    connection: Any = duckdb.connect()
+    connection.sql("set threads = 1")
+    connection.sql("set preserve_insertion_order = false")
+    connection.sql("set enable_progress_bar = false")
+    for name, table in tables.items():
+        connection.register("given", table)
+        connection.sql(f"create table {name} as select * from given")
+        connection.unregister("given")
+    return connection
+
+
 class Database:
-    """One table of events, as DuckDB's own and as the Arrow table it came from; one thread, rows in any order."""
+    """One table of events, as DuckDB's own and as the Arrow table it came from."""
 
     def __init__(self, table: pa.Table) -> None:
-        self.connection = duckdb.connect()
-        self.connection.sql("set threads = 1")
-        self.connection.sql("set preserve_insertion_order = false")
-        self.connection.sql("set enable_progress_bar = false")
+        self.connection = connect({"own_events": table})
         self.connection.register("arrow_events", table)
-        self.connection.sql("create table own_events as select * from arrow_events")
 
     def query(self, sql: str) -> pa.Table:
         return self.connection.sql(sql).to_arrow_table()

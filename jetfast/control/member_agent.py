@@ -351,16 +351,13 @@ class MemberAgent:
         current = self._current
         if current is None:
             raise JobCancelledError("the execution has been given up")
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as writer:
-            writer.write_batch(rows)
         prepare = current.prepare
         self._send(
             messages.Delivered(
                 execution_id=prepare.execution_id,
                 member=prepare.member,
                 vertex=vertex,
-                rows=sink.getvalue().to_pybytes(),
+                rows=rows,
                 publication=publication,
             )
         )

@@ -30,6 +30,7 @@ snapshot has succeeded, after which nothing is read.
 from typing import Annotated, Any
 
 import msgspec
+import pyarrow as pa
 from msgspec import Meta, Struct
 
 from jetfast.core.guarantee import Guarantee
@@ -115,8 +116,8 @@ class Delivered(Message, frozen=True):
 
     member: Count
     vertex: str
-    rows: bytes
-    """One Arrow IPC stream."""
+    rows: pa.RecordBatch
+    """On the wire one Arrow IPC stream; in one process they are handed over as they are."""
     publication: str = ""
     """Rows that come again under the same id are the same rows; empty: they are others."""
 
@@ -237,8 +238,29 @@ CoordinatorMessage = (
     TurnedAway | LeaseGranted | Prepare | Start | StartSnapshot | EndSnapshot | Cancel | Release | Shutdown
 )
 
-_encoder = msgspec.msgpack.Encoder()
-_member_decoder: msgspec.msgpack.Decoder[MemberMessage] = msgspec.msgpack.Decoder(MemberMessage)
+
+def _encode_rows(rows: Any) -> bytes:
+    if not isinstance(rows, pa.RecordBatch):
+        raise NotImplementedError(f"messages hold no {type(rows).__name__}")
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded
+
+
+def _decode_rows(wanted: type, data: Any) -> pa.RecordBatch:
+    if wanted is not pa.RecordBatch or not isinstance(data, bytes):
+        raise ValueError(f"{wanted.__name__} cannot be made of {type(data).__name__}")
+    try:
+        with pa.ipc.open_stream(data) as reader:
+            return reader.read_next_batch()
+    except (pa.ArrowException, OSError, StopIteration) as error:
+        raise ValueError(f"{len(data)} bytes are no rows: {error}") from error
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_encode_rows)
+_member_decoder: msgspec.msgpack.Decoder[MemberMessage] = msgspec.msgpack.Decoder(MemberMessage, dec_hook=_decode_rows)
 _coordinator_decoder: msgspec.msgpack.Decoder[CoordinatorMessage] = msgspec.msgpack.Decoder(CoordinatorMessage)
 
 

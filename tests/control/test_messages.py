@@ -3,6 +3,7 @@
 import typing
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ FROM_MEMBER: list[messages.MemberMessage] = [
     messages.Finished(execution_id=5, member=0),
     messages.Failed(execution_id=5, member=3, kind="JobFailedError", error="step 'x': boom", traceback="..."),
     messages.Metrics(execution_id=5, member=0, values={"vertices": {"x": {"rows_in": 2**40}}, "share": 0.5}),
-    messages.Delivered(execution_id=5, member=0, vertex="collect", rows=b"\x00\xff"),
+    messages.Delivered(execution_id=5, member=0, vertex="collect", rows=pa.record_batch({"x": [1, None]})),
     messages.InputTaken(execution_id=5, member=1),
     messages.SnapshotSaved(
         execution_id=5, member=1, snapshot_id=7, vertices={"x": StateTotals(2, 99, 12345)}, errors=["x-0: boom"]
@@ -96,3 +97,11 @@ def test_garbage_and_damaged_messages_are_a_protocol_error_or_another_valid_mess
             except ProtocolError:
                 continue
             assert messages.encode(decode(messages.encode(message))) == messages.encode(message)  # == would fail on NaN
+
+
+@pytest.mark.parametrize("rows", [b"", b"\x00\xff", b"abc", "rows", 7, None])
+def test_delivered_bytes_that_are_no_rows_are_a_protocol_error(rows: object) -> None:
+    delivered = messages.Delivered(execution_id=5, member=0, vertex="collect", rows=pa.record_batch({"x": [1]}))
+    fields = msgspec.msgpack.decode(messages.encode(delivered)) | {"rows": rows}
+    with pytest.raises(ProtocolError, match="no rows|cannot be made"):
+        messages.decode_from_member(msgspec.msgpack.encode(fields))
