@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from benchmarks.goals.expansion import goal_5
 from benchmarks.goals.inputs import inputs
 from benchmarks.goals.latency import HICCUPS, goal_11
+from benchmarks.goals.nexmark import nexmark
 from benchmarks.goals.operators import goal_13
 from benchmarks.goals.options import Options
 from benchmarks.goals.partitioning import goal_1
@@ -25,6 +26,12 @@ def goal_3_and_beside(options: Options) -> Iterator[Entry]:
     yield from goal_3(options)
     yield from inputs(options)
     yield from sessions(options)
+
+
+def goal_13_and_beside(options: Options) -> Iterator[Entry]:
+    """Joins and state by key, and beside it queries that are made of them."""
+    yield from goal_13(options)
+    yield from nexmark(options)
 
 
 def goal_9_and_beside(options: Options) -> Iterator[Entry]:
@@ -46,7 +53,7 @@ GOALS: dict[int, Callable[[Options], Iterator[Entry]]] = {
     10: goal_10,
     11: goal_11,
     12: goal_12,
-    13: goal_13,
+    13: goal_13_and_beside,
 }
 ON_DEMAND = {12: SPARK}
 """Goals that run only when they, or their peer, are asked for: it takes minutes."""

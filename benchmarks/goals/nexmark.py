@@ -1,7 +1,8 @@
-"""NEXMark's q0 to q8 beside the goals: whole pipelines over Arrow data made beforehand, against DuckDB's bounded answer."""
+"""NEXMark's q0 to q8: whole pipelines over Arrow data made beforehand, against DuckDB's bounded answers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,6 +12,7 @@ from benchmarks.measure import side_by_side, timed
 from benchmarks.peers.duckdb import connect
 from benchmarks.report import Entry, ratio
 from jetfast.core.source import Source
+from jetfast.nexmark.answer import answer_with_jetfast
 from jetfast.nexmark.check import find_difference
 from jetfast.nexmark.events import Kind, kind_named
 from jetfast.nexmark.queries import QUERIES
@@ -42,23 +44,24 @@ def hold(events: Events) -> HeldEvents:
 
 
 def nexmark(options: Options) -> Iterator[Entry]:
-    """From building the pipeline to the table of its rows; DuckDB from its own tables to the table of its rows."""
+    """From building the pipeline, or from the SQL, to the table of all rows of the answer, in memory on both sides."""
     if not options.chosen({PEER: None}):
         return
     events = hold(Events(options.nexmark_events))
     connection = connect(events.tables)
-    for name in NAMES:
-        yield compare(options, QUERIES[name], events, connection)
+    try:
+        for name in NAMES:
+            yield compare(options, QUERIES[name], events, connection)
+    finally:
+        connection.close()
 
 
-def compare(options, query, events, connection) -> Entry:
+def compare(options: Options, query: Query, events: HeldEvents, connection: Any) -> Entry:
     """Check both answers, row by row, and measure both."""
     cluster = jf.LocalCluster(workers=1)
 
     def ours() -> pa.Table:
-        pipeline, answer = query.make_pipeline(events)
-        answer.collect()
-        return cluster.submit(pipeline, progress=False).to_arrow()
+        return answer_with_jetfast(query, events, cluster)
 
     def theirs() -> pa.Table:
         return connection.sql(query.sql).to_arrow_table()

@@ -23,6 +23,7 @@ class Options:
     process_rows : of a turn of two processes against one, shared out among their source partitions
     snapshots_min : that each of these turns must have, besides that of the end
     latency_batches, latency_turns : of 1000 rows, that are due one a millisecond; and turns of a job that gets them
+    nexmark_events : persons, auctions and bids together
     spark_rows, spark_sliding_rows : of goal 12, and of Spark's sliding windows there, whose rows become 100 each
     spark_repeats : turns of goal 12 that count, of tumbling windows; of sliding ones it is one
     peer : only this one; None: all
@@ -44,6 +45,7 @@ class Options:
     snapshots_min: int = 1
     latency_batches: int = 20_000
     latency_turns: int = 3
+    nexmark_events: int = 4_000_000
     spark_rows: int = 20_000_000
     spark_sliding_rows: int = 5_000_000
     spark_repeats: int = 3
@@ -64,6 +66,7 @@ QUICK = Options(
     process_rows=3 << 23,
     latency_batches=5_000,
     latency_turns=1,
+    nexmark_events=1_000_000,
     spark_rows=5_000_000,
     spark_sliding_rows=250_000,
     spark_repeats=1,

@@ -352,7 +352,7 @@ QUALIFY price = max(price) OVER (PARTITION BY time_bucket(INTERVAL '10 seconds',
             "persons who sold something in the ten seconds in which they registered",
             {"person": ("id", "name", "date_time"), "auction": ("seller", "date_time")},
             find_new_sellers,
-            """SELECT DISTINCT person.id AS id, name, time_bucket(INTERVAL '10 seconds', person.date_time) AS window_start
+            """SELECT DISTINCT person.id, name, time_bucket(INTERVAL '10 seconds', person.date_time) AS window_start
 FROM person JOIN auction ON person.id = seller
     AND time_bucket(INTERVAL '10 seconds', person.date_time) = time_bucket(INTERVAL '10 seconds', auction.date_time)""",
         ),

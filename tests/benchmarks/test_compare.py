@@ -43,7 +43,7 @@ tiny = Options(
     rows=180_000, expansion_rows=2_000, expansion_rows_many_keys=1_000, many_keys=20_000, repeats=1,
     expansion_repeats=1, partition_passes=1, warm_up=False,
     snapshot_rows=1 << 18, snapshot_rows_many_keys=1 << 18, snapshot_pairs=2, snapshots_min=0,
-    process_rows=1 << 18, latency_batches=200, latency_turns=1,
+    process_rows=1 << 18, latency_batches=200, latency_turns=1, nexmark_events=20_000,
 )
 sys.exit(compare.main(sys.argv[1:], tiny))
 """
@@ -122,7 +122,7 @@ def test_every_goal_is_measured_in_the_shape_that_others_read():
         (13, "interval-join-10k-vs-duckdb"),
         (13, "running-10k-vs-polars"),
         (13, "first-rows-10k-vs-polars"),
-    }
+    } | {(None, f"nexmark-q{number}") for number in range(9)}
     assert {"cpu", "cpus", "python", "versions"} <= set(found["machine"])
 
 
