@@ -18,6 +18,7 @@ from jetfast.control.runner import Runner
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobDefinitionError, ResourcesError
 from jetfast.spark.jobs import SparkJobs
+from jetfast.spark.shipping import pickle_with_modules, sent_by_spark
 from jetfast.spark.slots import WAIT_S, check_session, count_slots, require_slots
 from jetfast.types import Duration, positive_duration_us
 
@@ -83,8 +84,8 @@ class SparkCluster:
             max_watermark_retention=max_watermark_retention,
             snapshots=SnapshotWishes(check_guarantee(guarantee)),
         )
-        dag = submission.pickled_dag()
         _check_driver()
+        dag = pickle_with_modules(submission.pickled_dag, sent_by_spark(self.spark.sparkContext))
         require_slots(lambda: count_slots(self.spark), self.members, WAIT_S)
         runner = Runner(submission.settings(pickled_dag=dag, lease_us=LEASE_US))
         members = MemberLinks(
