@@ -11,10 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.api.expressions import HIDDEN, Expression, as_expression
+from jetfast.api.following_steps import refuse_early_rows
+from jetfast.api.keys import checked_group_keys
 from jetfast.api.naming import require_columns, require_distinct, shorten
 from jetfast.api.operations import lower_for_step, pure_column
-from jetfast.api.stage import LateRowsStage, Stage, checked_group_keys, late_schema_of, refuse_early_rows
-from jetfast.api.steps import LATE_PORT, EarlyRows, Output, TopStep, WindowedAggregate, WindowStep
+from jetfast.api.stage import LateRowsStage, Stage
+from jetfast.api.steps import LATE_PORT, EarlyRows, Output, TopStep, WindowedAggregate, WindowStep, late_schema_of
 from jetfast.core.aggregate import Aggregate, AggregateColumn, AnyAggregateColumn, result_type
 from jetfast.core.batch_aggregate import check_inputs
 from jetfast.core.items import MAIN_PORT

@@ -8,17 +8,11 @@ from itertools import zip_longest
 import pyarrow as pa
 
 from jetfast.api.expressions import HIDDEN, Column, Expression, plain_type
-from jetfast.api.naming import require_columns, require_distinct, shorten
+from jetfast.api.following_steps import early_rows_with, refuse_early_rows
+from jetfast.api.keys import KeyColumns, check_keys
+from jetfast.api.naming import named_column, require_columns, require_distinct, shorten
 from jetfast.api.operations import lower_for_step, pure_column
-from jetfast.api.stage import (
-    JoinStage,
-    KeyColumns,
-    Stage,
-    check_keys,
-    early_rows_with,
-    late_schema_of,
-    refuse_early_rows,
-)
+from jetfast.api.stage import JoinStage, Stage
 from jetfast.api.steps import (
     AsofJoin,
     EarlyRows,
@@ -29,6 +23,7 @@ from jetfast.api.steps import (
     JoinStep,
     Output,
     WindowJoin,
+    late_schema_of,
 )
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, JoinType
@@ -289,7 +284,7 @@ def named_keys(stages: tuple[Stage, Stage], keys: AskedKeys, step: str) -> tuple
                 require_columns(step, [key or ""], stage.schema, f"as key of the {side} side")
                 found.append((key or "", Expression(Column(key or ""))))
             else:
-                found.append(stage._named(key, step))
+                found.append(named_column(key, stage.schema, step))
     for left, right in zip_longest(*named):
         if left is None or right is None:
             raise JobDefinitionError(

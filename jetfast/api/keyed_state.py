@@ -8,19 +8,24 @@ from typing import Any
 import pyarrow as pa
 
 from jetfast.api.expressions import HIDDEN, Expression, plain_type
+from jetfast.api.following_steps import refuse_early_rows
+from jetfast.api.function_steps import time_after_function
 from jetfast.api.grouped import check_aggregate
-from jetfast.api.naming import require_columns, require_distinct, shorten
+from jetfast.api.keys import check_keys, checked_group_keys
+from jetfast.api.naming import named_column, require_columns, require_distinct, shorten
 from jetfast.api.operations import lower_for_step, pure_column
-from jetfast.api.stage import (
-    LateRowsStage,
-    Stage,
-    check_keys,
-    checked_group_keys,
+from jetfast.api.stage import LateRowsStage, Stage
+from jetfast.api.steps import (
+    LATE_PORT,
+    FirstOfKey,
+    KeyedStateStep,
+    Output,
+    Running,
+    Stateful,
+    Step,
+    WindowedAggregate,
     late_schema_of,
-    refuse_early_rows,
-    time_after_function,
 )
-from jetfast.api.steps import LATE_PORT, FirstOfKey, KeyedStateStep, Output, Running, Stateful, Step, WindowedAggregate
 from jetfast.core.aggregate import Aggregate, AggregateColumn
 from jetfast.core.items import MAIN_PORT
 from jetfast.errors import JobDefinitionError
@@ -34,7 +39,9 @@ def drop_duplicates(
     stage: Stage, columns: Sequence[object], horizon: Duration | None, name: str | None
 ) -> LateRowsStage:
     """As `Stage.drop_duplicates`."""
-    named = tuple(stage._named(column, name or "drop_duplicates") for column in columns or stage.schema.names)
+    named = tuple(
+        named_column(column, stage.schema, name or "drop_duplicates") for column in columns or stage.schema.names
+    )
     asked = ", ".join(key for key, _ in named) if columns else ""
     living = "" if horizon is None else f", {horizon}"
     step_name = stage.pipeline._name_for(name, shorten(f"drop_duplicates({asked}{living})", 120), stateful=True)
@@ -47,7 +54,7 @@ def drop_duplicates(
 
 def distinct(stage: Stage, columns: Sequence[object], name: str | None) -> Stage:
     """As `Stage.distinct`."""
-    asked = [key for key, _ in (stage._named(column, name or "distinct") for column in columns)]
+    asked = [key for key, _ in (named_column(column, stage.schema, name or "distinct") for column in columns)]
     step_name = stage.pipeline._name_for(name, shorten(f"distinct({', '.join(asked)})", 120), stateful=True)
     chosen = stage.select(*columns, name=f"{step_name} (columns)") if columns else stage
     return Stage(drop_duplicates(chosen, (), None, step_name)._output)

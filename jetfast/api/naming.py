@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
+from jetfast.api.expressions import Column, Expression, as_expression
 from jetfast.errors import JobDefinitionError
 
 
@@ -50,3 +51,16 @@ def require_distinct(step: str, names: Sequence[str]) -> None:
 def shorten(text: str, length_max: int = 60) -> str:
     """Return text that fits a name or a box of a picture."""
     return text if len(text) <= length_max else text[: length_max - 1] + "…"
+
+
+def named_column(column: object, schema: pa.Schema, step: str) -> tuple[str, Expression]:
+    """Return the name and the expression of what a user gives as a column of these rows: its name, or an expression."""
+    if isinstance(column, str):
+        return column, Expression(Column(column))
+    expression = as_expression(column)
+    name = expression.name
+    if name is None and str(expression) in schema.names:  # a bare pc.field("x")
+        return str(expression), Expression(Column(str(expression)))
+    if name is None:
+        raise JobDefinitionError(f"step {step!r}: the computed column {expression} needs a name: add .alias(...)")
+    return name, expression

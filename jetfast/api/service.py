@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from jetfast.api.function_steps import add_function_step
 from jetfast.api.naming import require_distinct
-from jetfast.api.stage import Stage, add_function_step
+from jetfast.api.stage import Stage
 from jetfast.api.steps import ServiceStep
 from jetfast.errors import JobDefinitionError
 from jetfast.types import positive_duration_us
@@ -40,7 +41,7 @@ def map_using_service(
             f'step {step_name!r}: in_flight must be "wait" or "save", got {settings["in_flight"]!r}'
         )
     schema = pa.schema([pa.field(field.name, field.type) for field in schema])
-    return add_function_step(
+    output = add_function_step(
         ServiceStep,
         stage,
         step_name,
@@ -55,3 +56,4 @@ def map_using_service(
             "timeout_us": positive_duration_us(settings["timeout"], "timeout"),
         },
     )
+    return Stage(output)

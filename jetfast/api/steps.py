@@ -35,6 +35,13 @@ MISSED_UNTIL = "missed_until"
 """Column of late rows: end of the last window that the row missed."""
 
 
+def late_schema_of(schema: pa.Schema) -> pa.Schema:
+    """Of late rows, which were `schema`."""
+    missed_until = pa.field(MISSED_UNTIL, pa.timestamp("us"))
+    position = schema.get_field_index(MISSED_UNTIL)  # rows that were late before: the newer answer counts
+    return schema.append(missed_until) if position < 0 else schema.set(position, missed_until)
+
+
 @dataclass(frozen=True, eq=False)
 class Output:
     """One output port of a step: what a Stage stands for."""

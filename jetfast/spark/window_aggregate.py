@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from jetfast.api.grouped import check_aggregate, window_result_schema
+from jetfast.api.keys import check_keys
 from jetfast.api.naming import require_distinct
-from jetfast.api.stage import check_keys
 from jetfast.core.aggregate import Aggregate, AggregateKind
 from jetfast.core.windows import AnyWindow, SessionWindow, Window
 from jetfast.errors import JobDefinitionError
