@@ -102,9 +102,8 @@ def _attend(process: subprocess.Popen[bytes], task: MemberTask, on_end: OnEnd) -
     """Tell a member what it must know, hand on what it logs, and tell of its end."""
     assert process.stdin is not None
     assert process.stderr is not None
-    level = logging.getLogger("jetfast").getEffectiveLevel()
     with contextlib.suppress(BrokenPipeError):  # it has ended already: its status says why
-        process.stdin.write(json.dumps(sys.path).encode() + b"\n" + process_member.encode_told(task, level))
+        process.stdin.write(json.dumps(sys.path).encode() + b"\n" + process_member.encode_told(task))
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()
     last_lines = _hand_on_lines(process.stderr, f"member {task.member}")

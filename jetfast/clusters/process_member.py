@@ -36,14 +36,14 @@ class Told(msgspec.Struct, frozen=True):
     coordinator: str
     token: bytes
     log_level: int
-    """Below it nothing is logged at the submitter either."""
+    """As `MemberTask.log_level`."""
     lease_s: float
 
 
-def encode_told(task: MemberTask, log_level: int) -> bytes:
+def encode_told(task: MemberTask) -> bytes:
     """Return what a member is told."""
     return msgspec.msgpack.encode(
-        Told(task.member, task.incarnation, task.coordinator.encode(), bytes(task.token), log_level, task.lease_s)
+        Told(task.member, task.incarnation, task.coordinator.encode(), bytes(task.token), task.log_level, task.lease_s)
     )
 
 

@@ -20,11 +20,13 @@ from jetfast.control import messages
 from jetfast.control.endpoint import Listener
 from jetfast.control.job_status import JobStatus
 from jetfast.control.leases import lease_clock
+from jetfast.control.log_sender import log_as_own
 from jetfast.control.messages import (
     NO_EXECUTION,
     Cancel,
     CoordinatorMessage,
     LeaseGranted,
+    Logged,
     Registered,
     Release,
     RenewLease,
@@ -132,6 +134,7 @@ class MemberLinks:
             self._port_range,
             incarnation,
             self.runner.leases.lease_s,
+            logger.getEffectiveLevel(),
         )
 
     def _watch_leases(self) -> None:
@@ -292,6 +295,8 @@ class _RemoteMember:
                 said = messages.decode_from_member(data)
                 if isinstance(said, RenewLease):
                     self._grant(connection, said.number)
+                elif isinstance(said, Logged):
+                    log_as_own(said)
                 else:
                     runner.receive(self.index, said)
         except TransportError as error:  # says less than the end of the process that it comes from

@@ -1,6 +1,6 @@
 """What coordinator and members say to each other: small tagged records, encoded as MessagePack by msgspec.
 
-    member -> coordinator      Registered, RenewLease, Prepared, Finished, Failed, Metrics, Delivered,
+    member -> coordinator      Registered, RenewLease, Logged, Prepared, Finished, Failed, Metrics, Delivered,
                                InputTaken, SnapshotSaved, SnapshotEnded
     coordinator -> member      TurnedAway, LeaseGranted, Prepare, Start, StartSnapshot, EndSnapshot, Cancel, Release,
                                Shutdown
@@ -79,6 +79,15 @@ class RenewLease(Message, frozen=True):
     member: Count
     number: Positive
     """Of this question."""
+
+
+class Logged(Message, frozen=True):
+    """Something was logged in the member's process. execution_id is NO_EXECUTION."""
+
+    member: Count
+    logger: str
+    level: Count
+    text: str
 
 
 class Prepared(Message, frozen=True):
@@ -225,6 +234,7 @@ class Shutdown(Message, frozen=True):
 MemberMessage = (
     Registered
     | RenewLease
+    | Logged
     | Prepared
     | Finished
     | Failed

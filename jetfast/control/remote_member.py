@@ -16,11 +16,13 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from jetfast.control import messages
 from jetfast.control.endpoint import Address, dial
 from jetfast.control.leases import ASKS_PER_LEASE, LEASE_S, HeldLease, lease_clock
+from jetfast.control.log_sender import sending_logs
 from jetfast.control.member_agent import MemberAgent, unpickle_dag
 from jetfast.control.messages import (
     NO_EXECUTION,
@@ -61,6 +63,8 @@ class MemberTask:
     """Counts the processes that have been this member."""
     lease_s: float = LEASE_S
     """How long it lives without a word from the coordinator."""
+    log_level: int = logging.WARNING
+    """Below it nothing of jetfast is logged at the submitter either."""
 
     def again(self, incarnation: int) -> "MemberTask":
         """Return the task of another process that is to be the same member."""
@@ -76,6 +80,7 @@ class Surroundings:
     unreachable : what it is when a peer cannot be reached: wrong settings, or a member that died just now
     load_dag : reads the graph of the job
     missing : tells what has gone of that which carries the process, if something has
+    sends_logs : the coordinator gets what the process logs; else its standard error reaches the submitter some other way
     """
 
     advice: str = ""
@@ -83,6 +88,7 @@ class Surroundings:
     unreachable: type[JetfastError] = ResourcesError
     load_dag: Callable[[bytes], Dag] = unpickle_dag
     missing: Callable[[], str | None] = lambda: None
+    sends_logs: bool = False
 
 
 def run_member(task: MemberTask, surroundings: Surroundings) -> None:
@@ -173,7 +179,8 @@ class _Member:
         for thread in threads:
             thread.start()
         try:
-            self._agent.run()
+            with self._sending_logs():
+                self._agent.run()
         finally:
             self._done.set()
             self._ending.set()
@@ -182,6 +189,11 @@ class _Member:
                 thread.join()
         if self._lost is not None:
             raise MemberLostError(f"{where} ended: {self._lost}")
+
+    def _sending_logs(self) -> AbstractContextManager[None]:
+        if not self._surroundings.sends_logs:
+            return contextlib.nullcontext()
+        return sending_logs(self._task.member, self._task.log_level, self._send)
 
     def _make_transport(self, prepare: Prepare) -> SocketTransport:
         sockets = self._door.connect(prepare.execution_id, prepare.peers)

@@ -54,7 +54,7 @@ def run_spark_member(task: MemberTask) -> None:
         """Tell whether the JVM is gone: without it the worker's parent is another process."""
         return "its JVM has gone" if os.getppid() != parent else None
 
-    run_member(task, Surroundings(ADVICE, EXIT_GRACE_S, load_dag=load_dag, missing=missing))
+    run_member(task, Surroundings(ADVICE, EXIT_GRACE_S, load_dag=load_dag, missing=missing, sends_logs=True))
 
 
 def load_dag(dag: bytes) -> Dag:

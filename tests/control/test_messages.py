@@ -18,6 +18,7 @@ VERSIONS = messages.Versions("3.11", "0.1.0", "18.0.0")
 FROM_MEMBER: list[messages.MemberMessage] = [
     messages.Registered(execution_id=0, member=1, incarnation=2, pid=77, host="a", address="a:9000", versions=VERSIONS),
     messages.RenewLease(execution_id=0, member=1, number=3),
+    messages.Logged(execution_id=0, member=1, logger="jetfast.member", level=30, text="ä\nb"),
     messages.Prepared(execution_id=5, member=0),
     messages.Finished(execution_id=5, member=0),
     messages.Failed(execution_id=5, member=3, kind="JobFailedError", error="step 'x': boom", traceback="..."),

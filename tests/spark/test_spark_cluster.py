@@ -187,6 +187,29 @@ def test_a_user_function_that_raises_is_named_with_step_and_member(cluster: Spar
     assert "in trip" in str(error.__cause__)  # the traceback, as it was on the member
 
 
+def test_what_members_log_and_warn_of_is_logged_here_with_their_names(
+    cluster: SparkCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    def tell(batch: pa.RecordBatch) -> pa.RecordBatch:
+        import logging
+        import warnings
+
+        if batch.num_rows:
+            logging.getLogger("users.steps").warning("saw %d", batch["value"][0].as_py())
+            warnings.warn("not so fast", stacklevel=1)
+        return batch
+
+    pipeline = jf.Pipeline("telling")
+    rows = pipeline.read(jf.memory(TABLE, partitions=2, batch_rows=ROWS // 2), name="numbers")
+    rows.map_batches(tell, name="tell").write(jf.collect())
+    cluster.submit(pipeline, progress=False).wait()
+    told = {record.getMessage() for record in caplog.records if record.name == "users.steps"}
+    assert told == {"member 0: saw 0", f"member 1: saw {ROWS // 2}"}
+    warned = [record.getMessage() for record in caplog.records if record.name == "py.warnings"]
+    assert len(warned) == 2
+    assert all(text.startswith("member ") and "UserWarning: not so fast" in text for text in warned)
+
+
 def test_a_job_can_be_cancelled_and_the_next_one_runs(cluster: SparkCluster) -> None:
     job = cluster.submit(Exchange(partitioned("key"), unbounded=True), progress=False)
     until(lambda: job.metrics["rows_written"] == ROWS)
