@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from jetfast.api.expressions import HIDDEN, Column, Expression, Literal, as_expression, plain_type
+from jetfast.api.expression_nodes import Column, Literal
+from jetfast.api.expressions import Expression, as_expression
 from jetfast.api.grouped import GroupedStage, aggregate, check_aggregate
 from jetfast.api.joins import common_key_type
+from jetfast.api.lowering import HIDDEN
 from jetfast.api.naming import require_columns, require_distinct, shorten
 from jetfast.api.operations import lower_for_step
+from jetfast.api.spark_types import plain_type
 from jetfast.api.stage import Stage
 from jetfast.core.aggregate import Aggregate, AggregateKind
 from jetfast.core.aggregates.of_some_rows import OfSomeRows

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jetfast.api.expressions import HIDDEN, Expression, as_expression
+from jetfast.api.expressions import Expression, as_expression
 from jetfast.api.following_steps import refuse_early_rows
 from jetfast.api.keys import checked_group_keys
+from jetfast.api.lowering import HIDDEN
 from jetfast.api.naming import require_columns, require_distinct, shorten
 from jetfast.api.operations import lower_for_step, pure_column
 from jetfast.api.stage import LateRowsStage, Stage

@@ -7,11 +7,14 @@ from itertools import zip_longest
 
 import pyarrow as pa
 
-from jetfast.api.expressions import HIDDEN, Column, Expression, plain_type
+from jetfast.api.expression_nodes import Column
+from jetfast.api.expressions import Expression
 from jetfast.api.following_steps import early_rows_with, refuse_early_rows
 from jetfast.api.keys import KeyColumns, check_keys
+from jetfast.api.lowering import HIDDEN
 from jetfast.api.naming import named_column, require_columns, require_distinct, shorten
 from jetfast.api.operations import lower_for_step, pure_column
+from jetfast.api.spark_types import plain_type
 from jetfast.api.stage import JoinStage, Stage
 from jetfast.api.steps import (
     AsofJoin,

@@ -7,13 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from jetfast.api.expressions import HIDDEN, Expression, plain_type
+from jetfast.api.expressions import Expression
 from jetfast.api.following_steps import refuse_early_rows
 from jetfast.api.function_steps import time_after_function
 from jetfast.api.grouped import check_aggregate
 from jetfast.api.keys import check_keys, checked_group_keys
+from jetfast.api.lowering import HIDDEN
 from jetfast.api.naming import named_column, require_columns, require_distinct, shorten
 from jetfast.api.operations import lower_for_step, pure_column
+from jetfast.api.spark_types import plain_type
 from jetfast.api.stage import LateRowsStage, Stage
 from jetfast.api.steps import (
     LATE_PORT,

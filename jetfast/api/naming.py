@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from jetfast.api.expressions import Column, Expression, as_expression
+from jetfast.api.expression_nodes import Column
+from jetfast.api.expressions import Expression, as_expression
 from jetfast.errors import JobDefinitionError
 
 

@@ -14,11 +14,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pyarrow as pa
 
-from jetfast.api.expressions import (
+from jetfast.api.expression_nodes import Column
+from jetfast.api.expressions import Expression
+from jetfast.api.lowering import (
     HIDDEN,
-    Column,
     Computation,
-    Expression,
     ExpressionTypeError,
     LoweredExpression,
     UnknownColumnError,

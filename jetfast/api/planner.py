@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from jetfast.api.expressions import HIDDEN, Column, Expression, Literal
+from jetfast.api.expression_nodes import Column, Literal
+from jetfast.api.expressions import Expression
 from jetfast.api.feed import Feed
 from jetfast.api.keyed_planning import plan_join, plan_keyed_state
+from jetfast.api.lowering import HIDDEN
 from jetfast.api.operations import AsNullable, BoundOperation, Operation, Select, WithColumns
 from jetfast.api.steps import (
     LATE_PORT,

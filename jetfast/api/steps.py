@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from jetfast.api.expressions import HIDDEN, Expression
+from jetfast.api.expressions import Expression
+from jetfast.api.lowering import HIDDEN
 from jetfast.api.operations import Operation
 from jetfast.core.aggregate import AggregateColumn, AggregateKind, AnyAggregateColumn, BatchAggregateColumn
 from jetfast.core.batch_aggregate import BatchAggregate

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from jetfast.api.expressions import Column, Expression, plain_type
+from jetfast.api.expression_nodes import Column
+from jetfast.api.expressions import Expression
 from jetfast.api.naming import named_column
 from jetfast.api.operations import lower_for_step, pure_column
 from jetfast.api.projected_source import ProjectedSource
+from jetfast.api.spark_types import plain_type
 from jetfast.api.steps import EventTime, Output, ProcessingTimeStep, SourceStep, Step, source_schemas
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.throttling import WatermarkThrottleFactory

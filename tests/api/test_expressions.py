@@ -14,18 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetfast.api.expressions import (
-    Expression,
-    ExpressionTypeError,
-    UnknownColumnError,
-    Way,
-    as_expression,
-    coalesce,
-    col,
-    lit,
-    lower,
-    when,
-)
+from jetfast.api.expressions import Expression, as_expression, coalesce, col, lit, when
+from jetfast.api.lowering import ExpressionTypeError, UnknownColumnError, Way, lower
 from jetfast.errors import JobDefinitionError
 
 DAY, NEXT_DAY = date(1970, 1, 1), date(1970, 1, 2)

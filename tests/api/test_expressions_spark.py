@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jetfast.api.expressions import Way, as_expression, coalesce, col, lit, lower, when
+from jetfast.api.expressions import as_expression, coalesce, col, lit, when
+from jetfast.api.lowering import Way, lower
 
 pytestmark = pytest.mark.spark
 
