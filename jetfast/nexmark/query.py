@@ -9,10 +9,11 @@ import pyarrow as pa
 from jetfast.api.pipeline import Pipeline
 from jetfast.api.stage import Stage
 from jetfast.connectors.generator import BLOCK_ROWS
+from jetfast.core.source import Source
 from jetfast.errors import JobDefinitionError
 from jetfast.nexmark.events import BID, Kind, kind_named
 from jetfast.nexmark.live_bids import BidClock, LiveBids
-from jetfast.nexmark.source import EVENT_RATE, EventSource
+from jetfast.nexmark.source import EVENT_RATE, EventSource, Settings
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,15 @@ class Events:
     seed: int = 0
     partitions: int = 1
 
-    def source(self, kind: Kind) -> EventSource:
-        return EventSource(kind, self.count, self.event_rate, None, self.seed, self.partitions)
+    def source(self, kind: Kind) -> Source:
+        return EventSource(kind, self.count, **self.settings)
 
     def live_bids(self) -> LiveBids:
-        return LiveBids(BID, self.count, self.event_rate, None, self.seed, self.partitions)
+        return LiveBids(BID, self.count, **self.settings)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(event_rate=self.event_rate, seed=self.seed, partitions=self.partitions)
 
     def make_clock(self) -> BidClock:
         """Return the clock by which live bids come."""
