@@ -1,8 +1,11 @@
 """Kills processes of running jobs, by SIGKILL, and looks for each of their rows in what they wrote.
 
-    python -m tests.chaos --cluster processes --sink files|postgres --kills N [--seed S] [--jobs J] [--json]
+    python -m tests.chaos --cluster processes --sink files|postgres --kills N [--pipeline numbered|nexmark-q5]
+                          [--seed S] [--jobs J] [--json]
 
-Members and coordinators die at random moments and at each crash point of a snapshot round; J jobs at once. With --json
+Members and coordinators die at random moments and at each crash point of a snapshot round; J jobs at once. The pipeline
+is one of numbered rows, or a query of NEXMark about 5 million events with a snapshot each second, whose rows must be
+those of DuckDB; its processes die at random moments. With --json
 the last line is one object: `kills`, `kills_per_point`, `rows` (that were to be written), `lost`, `duplicated`, `wrong`
 (rows that nobody has read), `left` (transactions and files that are neither visible nor removed), `stuck`, and
 `recovery_s_mean` and `recovery_s_worst`: seconds from a kill to the first result after it.
@@ -17,6 +20,7 @@ from typing import get_args
 
 from tests.chaos.campaign import failed, run_campaign, tell_on_standard_error
 from tests.chaos.targets import SinkKind
+from tests.chaos.works import WORKS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--cluster", choices=["processes"], default="processes")
     parser.add_argument("--sink", choices=get_args(SinkKind), required=True)
+    parser.add_argument("--pipeline", choices=list(WORKS), default="numbered", help="nexmark-q5 needs files")
     parser.add_argument("--kills", type=int, required=True, help="how many, or one more")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="how many at once")
@@ -31,8 +36,16 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.kills < 1 or options.jobs < 1:
         parser.error("--kills and --jobs must be at least 1")
+    work = WORKS[options.pipeline]
+    if work.query and options.sink != "files":
+        parser.error(f"--pipeline {options.pipeline} writes files only")
     figures = run_campaign(
-        options.sink, options.kills, seed=options.seed, jobs_at_once=options.jobs, tell=tell_on_standard_error
+        options.sink,
+        options.kills,
+        work=work,
+        seed=options.seed,
+        jobs_at_once=options.jobs,
+        tell=tell_on_standard_error,
     )
     for problem in figures["stuck"]:
         print(problem, file=sys.stderr)

@@ -16,11 +16,11 @@ from typing import Any
 from jetfast.core.crash_points import CRASH_POINTS
 from tests.chaos.hunt import Hunt, Toll
 from tests.chaos.hunted_job import HuntedJob, StuckError
-from tests.chaos.kills import RANDOM_MOMENT, Kill, Occasion, plan_kills
+from tests.chaos.kills import RANDOM_MOMENT, Kill, Occasion, plan_kills, plan_random_kills
 from tests.chaos.targets import Found, SinkKind, Targets, targets
+from tests.chaos.works import NUMBERED, Work
 
 KILLS_A_JOB = 25
-RATE = 6_000.0
 
 
 @dataclass
@@ -33,6 +33,7 @@ class Campaign:
     tell: Callable[[str], None]
     planned: "queue.SimpleQueue[Kill]"
     kills_wanted: int
+    work: Work
     tolls: list[Toll] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
@@ -53,7 +54,7 @@ class Campaign:
         random = Random(f"{self.seed} {number}")
         kills = min(KILLS_A_JOB, self.kills_wanted)
         target = self.places.target(number, folder)
-        with closing(HuntedJob(target, RATE, random)) as job:
+        with closing(HuntedJob(target, self.work, random)) as job:
             hunt = Hunt(job, random)
             try:
                 self._kill(hunt, kills)
@@ -79,18 +80,22 @@ def run_campaign(
     kind: SinkKind,
     kills: int,
     *,
+    work: Work = NUMBERED,
     seed: int = 0,
     jobs_at_once: int = 1,
     conninfo: str | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Kill `kills` processes and return the figures, see `__main__`; `stuck` has what is to be read when one is."""
+    """Kill `kills` processes and return the figures, see `__main__`; `stuck` has what is to be read when one is.
+
+    Those of a query die at random moments, those of numbered rows at each crash point, too.
+    """
     started_s = time.monotonic()
     planned: queue.SimpleQueue[Kill] = queue.SimpleQueue()
-    for kill in plan_kills(kills, seed):
+    for kill in plan_random_kills(kills, seed) if work.query else plan_kills(kills, seed):
         planned.put(kill)
     with targets(kind, conninfo) as places, tempfile.TemporaryDirectory(prefix="jetfast-chaos-") as folder:
-        campaign = Campaign(places, Path(folder), seed, tell, planned, kills)
+        campaign = Campaign(places, Path(folder), seed, tell, planned, kills, work)
         with ThreadPoolExecutor(jobs_at_once) as hunters:
             for done in [hunters.submit(campaign.hunt_until_done) for _ in range(jobs_at_once)]:
                 done.result()

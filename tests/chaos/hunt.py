@@ -70,7 +70,7 @@ class Hunt:
         """Let the job come to its end, and compare. Raises StuckError."""
         rows = self.job.end_source()
         self._await("the job is completed", lambda: self.job.completed)
-        return self.job.target.compare(rows)
+        return self.job.work.compare(self.job.target, rows)
 
     def _kill_at_random(self, planned: Kill) -> None:
         self._await_flow(planned.early)

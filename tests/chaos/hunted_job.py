@@ -16,14 +16,13 @@ import msgspec
 from tests.chaos.program import Settings
 from tests.chaos.targets import Target
 from tests.chaos.watched import Order, end_source
+from tests.chaos.works import Work
 
 ROOT = Path(__file__).parents[2]
 SHAPES = ((2, 1), (2, 1), (1, 2), (3, 1))
 """Members, and workers of each, that a coordinator is started with, as chance has it."""
 STUCK_S = 300.0
 """A job that shows nothing for so long is stuck, however slow the machine is."""
-ROWS_MARGIN = 1.2
-"""More than clocks differ, and a batch."""
 LOOK_S = 0.003
 LOG_LINES = 60
 
@@ -74,9 +73,9 @@ class Death:
 class HuntedJob:
     """Runs from when it is made until `close`. `update` takes note of what has happened since."""
 
-    def __init__(self, target: Target, rate: float, random: Random) -> None:
+    def __init__(self, target: Target, work: Work, random: Random) -> None:
         self.target = target
-        self.rate = rate
+        self.work = work
         self.folder = Path(target.folder)
         self.executions: dict[int, Execution] = {}
         self.deaths: dict[int, Death] = {}
@@ -142,7 +141,7 @@ class HuntedJob:
     def end_source(self) -> int:
         """Let the job come to its end; return how many rows it will have read: more than have been given out by now."""
         (self.folder / "order.json").unlink(missing_ok=True)
-        rows = int(self.rate * (now_s() - self._began_s) * ROWS_MARGIN)
+        rows = self.work.rows_until(now_s() - self._began_s)
         end_source(self.folder, rows)
         return rows
 
@@ -181,7 +180,7 @@ class HuntedJob:
     def _start(self) -> "subprocess.Popen[bytes]":
         self.shape = self._random.choice(SHAPES) if self.next_shape is None else self.next_shape
         self.next_shape = None
-        settings = Settings(self.target, self.rate, *self.shape)
+        settings = Settings(self.target, self.work, *self.shape)
         command = [sys.executable, "-m", "tests.chaos.program", msgspec.json.encode(settings).decode()]
         program = subprocess.Popen(command, cwd=ROOT, stdout=self._log, stderr=self._log)
         self._coordinators.add(program.pid)

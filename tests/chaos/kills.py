@@ -70,6 +70,12 @@ def plan_kills(count: int, seed: int) -> Sequence[Kill]:
     return kills
 
 
+def plan_random_kills(count: int, seed: int) -> Sequence[Kill]:
+    """Return `count` kills at random moments."""
+    random = Random(seed)
+    return [random_kill(random) for _ in range(count)]
+
+
 def random_kill(random: Random) -> Kill:
     """Return one at a random moment: a member mostly, the coordinator at times, seldom two members at once."""
     often: list[tuple[tuple[Victim, ...], int]] = [(("member",), 12), (("coordinator",), 5), (("member", "member"), 2)]

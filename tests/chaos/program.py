@@ -14,19 +14,18 @@ import msgspec
 
 import jetfast as jf
 from jetfast.errors import JobDefinitionError
-from tests.chaos.hunted_pipeline import hunted_pipeline
 from tests.chaos.targets import Target
 from tests.chaos.watched import Watched
+from tests.chaos.works import Work
 
 
 class Settings(msgspec.Struct, frozen=True):
     """What the program is to do."""
 
     target: Target
-    rate: float
+    work: Work
     members: int
     workers: int
-    snapshot_interval: str = "25ms"
 
     @property
     def folder(self) -> Path:
@@ -35,12 +34,12 @@ class Settings(msgspec.Struct, frozen=True):
 
 def main(settings: Settings) -> None:
     watched = Watched(settings.folder)
-    pipeline = hunted_pipeline(settings.target.sink(), settings.rate, watched)
+    pipeline = settings.work.pipeline(settings.target.sink(), watched)
     store = jf.snapshots.directory(settings.folder / "snapshots")
     cluster = jf.ProcessCluster(settings.members, settings.workers, snapshot_store=store)
     try:
         job = cluster.submit(
-            pipeline, name=settings.target.job, snapshot_interval=settings.snapshot_interval, progress=False
+            pipeline, name=settings.target.job, snapshot_interval=settings.work.snapshot_interval, progress=False
         )
     except JobDefinitionError as error:
         if "is completed" not in str(error):

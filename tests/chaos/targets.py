@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 import jetfast as jf
 from tests.chaos.hunted_pipeline import KEYS, WINDOW_US
+from tests.chaos.hunted_query import count_rows
 from tests.connectors.postgres_server import PostgresServer
 
 SinkKind = Literal["files", "postgres"]
@@ -62,12 +63,23 @@ class Target(msgspec.Struct, frozen=True):
 
     def compare(self, rows: int) -> Found:
         """Compare what is there with `rows` numbered rows."""
-        table, left = self._read_table() if self.kind == "postgres" else self._read_files()
+        table, left = self._read()
         numbers, keys, starts = (table[name].to_numpy().astype(np.int64) for name in ("row", "key", "window_start"))
         known = (numbers >= 0) & (numbers < rows)
         wrong = ~known | (keys != numbers % KEYS) | (starts != numbers // WINDOW_US * WINDOW_US)
         times: npt.NDArray[np.int64] = np.bincount(numbers[known], minlength=rows)
         return Found(rows, int((times == 0).sum()), int(np.maximum(times - 1, 0).sum()), int(wrong.sum()), left)
+
+    def compare_with(self, answer: pa.Table) -> Found:
+        """Compare what is there with a table."""
+        table, left = self._read()
+        wanted, found = (count_rows(rows, answer.column_names) for rows in (answer, table))
+        surplus = found - wanted
+        duplicated = sum(times for row, times in surplus.items() if row in wanted)
+        return Found(answer.num_rows, (wanted - found).total(), duplicated, surplus.total() - duplicated, left)
+
+    def _read(self) -> tuple[pa.Table, int]:
+        return self._read_table() if self.kind == "postgres" else self._read_files()
 
     def _read_files(self) -> tuple[pa.Table, int]:
         paths = sorted(Path(self.folder, "out").iterdir())

@@ -13,6 +13,7 @@ from tests.chaos.campaign import failed, run_campaign, summarize
 from tests.chaos.hunted_pipeline import KEYS, WINDOW_US
 from tests.chaos.kills import IN_A_RESTART, RANDOM_MOMENT, plan_kills
 from tests.chaos.targets import Found, SinkKind, Target
+from tests.chaos.works import NEXMARK_Q5
 from tests.connectors.postgres_server import PostgresServer
 
 KILLS = 20
@@ -30,6 +31,17 @@ def test_each_row_is_written_once_though_members_and_coordinators_are_killed_at_
     assert not failed(figures), figures
     assert figures["kills"] >= KILLS
     assert all(figures["kills_per_point"].values()), figures
+
+
+@pytest.mark.services
+@pytest.mark.timeout(1800)
+def test_a_query_gives_the_rows_of_duckdb_though_members_and_coordinators_are_killed() -> None:
+    figures = run_campaign("files", 10, work=NEXMARK_Q5)
+    print(figures)
+    assert figures["stuck"] == []
+    assert not failed(figures), figures
+    assert figures["kills"] >= 10
+    assert figures["rows"] > 1000
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -76,6 +88,15 @@ def test_a_temporary_file_that_is_left_is_counted(tmp_path: Path) -> None:
     found(range(ROWS), tmp_path)
     (tmp_path / "out" / ".jetfast.hunted-1.0.sink.1.0.0.0.parquet.tmp").touch()
     assert Target("files", "hunted-1", str(tmp_path)).compare(ROWS).left == 1
+
+
+def test_rows_of_an_answer_that_are_missing_twice_or_unknown_are_counted(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    pq.write_table(pa.table({"b": ["x", "x", "y", "z"], "a": [1, 1, 2, 2]}), out / "part-0.parquet")
+    answer = pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]})
+    outcome = Target("files", "hunted-1", str(tmp_path)).compare_with(answer)
+    assert outcome == Found(3, lost=1, duplicated=1, wrong=1, left=0)
 
 
 def test_a_hunt_that_is_stuck_has_failed() -> None:
