@@ -12,8 +12,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
-from jetfast.connectors import files as files_module
-from jetfast.connectors import text_records
+from jetfast.connectors import found_files, text_records
 from jetfast.connectors.files import files
 from jetfast.core.batch import Batch
 from jetfast.core.items import Emit
@@ -209,7 +208,7 @@ def test_a_type_that_text_cannot_give_is_an_error(tmp_path: Path) -> None:
 def test_columns_are_compared_when_a_file_is_opened_if_there_are_too_many_to_look_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files_module, "CHECKED_FILES_MAX", 1)
+    monkeypatch.setattr(found_files, "CHECKED_FILES_MAX", 1)
     pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b.parquet")
     with pytest.raises(JobFailedError, match=r"the files differ: column 'id' is int64 in '.*a.parquet' and int32"):

@@ -1,57 +1,27 @@
 """Files as source and as sink: Parquet, CSV, JSON lines, Arrow IPC, on a local disk or any pyarrow filesystem."""
 
 import os
-import posixpath
-import struct
-import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from math import inf
 from typing import Any, Self
 
 import pyarrow as pa
 
-from jetfast.connectors.file_formats import (
-    FORMATS,
-    START,
-    FileFacts,
-    FileReader,
-    TextOptions,
-    check_readable,
-    csv_header,
-    default_suffix,
-    format_named,
-    format_of,
-    look_at_file,
-    open_file,
-    unreadable_column,
-)
-from jetfast.connectors.file_listing import (
-    Groups,
-    Paths,
-    as_text,
-    file_names,
-    group_files,
-    is_single_file,
-    list_files,
-    resolve_filesystem,
-)
-from jetfast.connectors.file_writers import FileWriter, check_writable
+from jetfast.connectors.file_formats import FORMATS, TextOptions, default_suffix, format_named, format_of
+from jetfast.connectors.file_listing import Groups, Paths, as_text, is_single_file, resolve_filesystem
+from jetfast.connectors.file_writers import check_writable
+from jetfast.connectors.files_reader import FilesReader
+from jetfast.connectors.found_files import FileSettings, FoundFiles, find_files
 from jetfast.connectors.part_files import FlushedPartFiles, PartSettings, TransactionalPartFiles, part_number
-from jetfast.core.batch import Batch
+from jetfast.connectors.whole_files import FilesWriter
 from jetfast.core.guarantee import Delivery, Guarantee
 from jetfast.core.processor import ProcessorContext
-from jetfast.core.source import REJECTED_SCHEMA, Position, Rows, SinkWriter
-from jetfast.errors import JobDefinitionError, JobFailedError
+from jetfast.core.source import Position, SinkWriter
+from jetfast.errors import JobDefinitionError
 from jetfast.types import BATCH_ROWS_MAX, Duration, bytes_of, positive_duration_us
 
 PARTITIONS_WITH_EVENT_TIME_MAX = 64
 """Files that are merged by event time at once; each is open, and each may hold the watermark back."""
-CHECKED_FILES_MAX = 1000
-"""Files whose columns are compared before the job runs; further ones when they are opened."""
-
-_POSITION = struct.Struct("<qqqqqI")  # file of the partition, place in the file, CRC-32 of names up to this file's
-_READ_ERRORS = (OSError, ValueError, EOFError, KeyError, pa.ArrowException)
 
 
 def files(
@@ -80,8 +50,7 @@ def files(
     filesystem : any pyarrow.fs or fsspec filesystem; None: the local disk, or what a URI such as s3://bucket/x says
     partitions : to read with event time: groups of files, each of which is in time order when read in name order: a
         list of lists, a function of the file's name, or a regular expression that finds the group's name in it. Each
-        group
-        is one source partition (files of a list are read in its own order); without groups each file is
+        group is one source partition (files of a list are read in its own order); without groups each file is
     schema : to read: the columns and types that are wanted; None: those of the first file
     batch_rows : rows of a batch at most
     overwrite : to write: replace what is there, when the job finishes and not before (with a guarantee, or with
@@ -104,7 +73,7 @@ def files(
 
     Raises JobDefinitionError, when it is used, if there is no such file, it cannot be read or the files differ.
     """
-    settings = _Settings(
+    settings = FileSettings(
         path if isinstance(path, str | os.PathLike) else tuple(path),
         os.getcwd(),
         _checked_format(format),
@@ -122,35 +91,6 @@ def files(
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise JobDefinitionError(f"files: delimiter must be one ASCII character and no quote, got {delimiter!r}")
     return Files(settings)
-
-
-@dataclass(frozen=True)
-class _Settings:
-    path: Any
-    base: str  # what relative paths are relative to, on every member
-    file_format: str | None
-    filesystem: Any
-    partitions: Groups | None
-    schema: pa.Schema | None
-    batch_rows: int
-    overwrite: bool
-    file_bytes: int | None
-    file_age_us: int | None
-    text: TextOptions
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What the path means, to read."""
-
-    filesystem: Any
-    file_format: str
-    paths: dict[str, str]  # name for people -> path in the filesystem
-    partitions: dict[str, list[str]]  # name -> names of files
-    schema: pa.Schema
-    schema_file: str  # the file that told the schema
-    exact: bool  # other columns than those are an error: the schema was not given by the user
-    total_rows: int | None = None  # if all files tell
 
 
 def _checked_format(name: str | None) -> str | None:
@@ -173,7 +113,7 @@ class Files:
     bounded = True
 
     def __init__(
-        self, settings: _Settings, columns: tuple[str, ...] | None = None, found: _Found | None = None
+        self, settings: FileSettings, columns: tuple[str, ...] | None = None, found: FoundFiles | None = None
     ) -> None:
         self.settings = settings
         self.columns = columns
@@ -228,9 +168,9 @@ class Files:
                 f'for example partitions=r"(\\d{{4}})-\\d\\d" for one group a year'
             )
 
-    def _find(self) -> _Found:
+    def _find(self) -> FoundFiles:
         if self._found is None:
-            self._found = _find(self.name, self.settings)
+            self._found = find_files(self.name, self.settings)
         return self._found
 
     # As a sink
@@ -333,276 +273,3 @@ class Files:
 
     def _single(self) -> bool:
         return is_single_file(self._target()[1], self._target_format())
-
-
-def _find(what: str, settings: _Settings) -> _Found:
-    """Look for the files, and compare their columns."""
-    filesystem, file_format, paths = list_files(
-        what, settings.path, settings.filesystem, settings.base, settings.file_format
-    )
-    partitions = group_files(what, paths, settings.partitions)
-    if settings.schema is not None:
-        found = _Found(filesystem, file_format, paths, partitions, settings.schema, "schema=", False)
-        try:
-            check_readable(settings.schema, file_format)
-        except (NotImplementedError, *_READ_ERRORS) as error:
-            raise JobDefinitionError(f"{what}: {file_format} cannot be read with this schema: {error}") from error
-        first = None
-    else:
-        first, schema = _first_schema(what, filesystem, file_format, paths, settings.text)
-        found = _Found(filesystem, file_format, paths, partitions, schema, first, True)
-    rows: list[int | None] = [None] * (len(paths) > CHECKED_FILES_MAX)
-    for name in list(paths)[:CHECKED_FILES_MAX]:
-        try:
-            if file_format in ("csv", "json"):
-                difference = None if name == first else _text_difference(found, name, settings.text)
-                rows.append(None)
-            else:
-                facts = look_at_file(filesystem, paths[name], file_format, settings.text)
-                difference = _difference(found, name, facts)
-                rows.append(facts.rows)
-        except _READ_ERRORS as error:
-            raise JobDefinitionError(f"{what}: {name!r} cannot be read as {file_format}: {error}") from error
-        if difference is not None:
-            raise JobDefinitionError(f"{what}: the files differ: {difference}")
-    known = [count for count in rows if count is not None]
-    return replace(found, total_rows=sum(known) if len(known) == len(rows) else None)
-
-
-def _first_schema(
-    what: str, filesystem: Any, file_format: str, paths: dict[str, str], text: TextOptions
-) -> tuple[str, pa.Schema]:
-    """Return the first file that tells its columns and types, and them. Text without rows tells no types."""
-    for name, path in paths.items():
-        try:
-            schema = look_at_file(filesystem, path, file_format, text).schema
-        except _READ_ERRORS as error:
-            raise JobDefinitionError(f"{what}: {name!r} cannot be read as {file_format}: {error}") from error
-        if schema is not None:
-            return name, schema
-    if file_format == "csv":
-        name, path = next(iter(paths.items()))
-        return name, pa.schema([(column, pa.string()) for column in csv_header(filesystem, path, text)])
-    raise JobDefinitionError(f"{what}: no file holds a row, so their columns are unknown; give schema=")
-
-
-def _text_difference(found: _Found, name: str, text: TextOptions) -> str | None:
-    """Say in what a text file differs from the schema; None if it fits. What a sample lets infer decides nothing."""
-    path = found.paths[name]
-    if found.file_format == "csv":
-        names = csv_header(found.filesystem, path, text)
-    else:
-        schema = look_at_file(found.filesystem, path, found.file_format, text).schema
-        if schema is None:
-            return None  # without rows
-        # Fields may be missing from records.
-        names = [*schema.names, *(column for column in found.schema.names if column not in schema.names)]
-    difference = _name_difference(found, name, names)
-    if difference is None:
-        column = unreadable_column(found.filesystem, path, found.file_format, text, found.schema)
-        if column is not None:
-            difference = (
-                f"column {column!r} is {found.schema.field(column).type} in {found.schema_file!r}, and none of its "
-                f"first values in {name!r} is"
-            )
-    return difference
-
-
-def _difference(found: _Found, name: str, facts: FileFacts) -> str | None:
-    """Say in what a file that tells its types differs from the schema; None if it fits."""
-    schema = facts.schema
-    assert schema is not None
-    for field in found.schema:
-        if field.name in schema.names and not schema.field(field.name).type.equals(field.type):
-            return (
-                f"column {field.name!r} is {field.type} in {found.schema_file!r} and {schema.field(field.name).type} "
-                f"in {name!r}"
-            )
-    return _name_difference(found, name, schema.names)
-
-
-def _name_difference(found: _Found, name: str, columns: Iterable[str]) -> str | None:
-    columns = list(columns)
-    for column in found.schema.names:
-        if column not in columns:
-            return f"column {column!r} of {found.schema_file!r} is missing in {name!r}, which has {', '.join(columns)}"
-    if found.exact:
-        for column in columns:
-            if column not in found.schema.names:
-                return f"column {column!r} of {name!r} is not in {found.schema_file!r}"
-    return None
-
-
-class FilesReader:
-    """Reads the files of one source partition, one after the other."""
-
-    def __init__(
-        self,
-        what: str,
-        found: _Found,
-        schema: pa.Schema,
-        settings: _Settings,
-        names: list[str],
-        position: Position | None,
-    ) -> None:
-        self.what = what
-        self.found = found
-        self.schema = schema
-        self.settings = settings
-        self.names = names
-        self.file: FileReader | None = None
-        self.row = 0
-        self.index = 0
-        self.place = START
-        self.names_checksum = _names_checksum(names[:1])
-        if position is not None:
-            self._go_to(position)
-
-    def _go_to(self, position: Position) -> None:
-        """Go on at a saved position, if the files up to it are those that were there."""
-        self.index, *place, self.names_checksum = _POSITION.unpack(position)
-        self.place = (place[0], place[1], place[2], place[3])
-        names = self.names[: self.index + 1]
-        if len(names) <= self.index or _names_checksum(names) != self.names_checksum:
-            raise JobFailedError(
-                f"{self.what}: the snapshot counts on the first {self.index + 1} files of a partition, which are not "
-                f"the same any more: it begins with {', '.join(map(repr, names[:3]))} now. New files need names that "
-                "come later; none may be renamed or removed before the job is completed"
-            )
-
-    def read(self) -> Rows | None:
-        while self.index < len(self.names):
-            name = self.names[self.index]
-            try:
-                if self.file is None:
-                    self.file = self._open(name)
-                rows = self.file.read()
-            except _READ_ERRORS as error:
-                raise JobFailedError(
-                    f"{self.what}: {name!r} cannot be read further at row {self.row}: {type(error).__name__}: {error}"
-                ) from error
-            if rows is None:
-                self.file.close()
-                self.file, self.index, self.place, self.row = None, self.index + 1, START, 0
-                self.names_checksum = _names_checksum(self.names[self.index : self.index + 1], self.names_checksum)
-                continue
-            self.place = rows.place
-            self.row = rows.first_row + rows.batch.num_rows
-            rejected = None
-            if rows.malformed:
-                columns = [
-                    [name] * len(rows.malformed),
-                    *(list(values) for values in zip(*rows.malformed, strict=True)),
-                ]
-                rejected = Batch.from_arrow(pa.record_batch(columns, schema=REJECTED_SCHEMA))
-            return Rows(
-                Batch.from_arrow(pa.RecordBatch.from_arrays(rows.batch.columns, schema=self.schema)),
-                _POSITION.pack(self.index, *self.place, self.names_checksum),
-                rows.first_row,
-                rejected,
-                origin=name,
-                row_numbers=rows.row_numbers,
-            )
-        return None
-
-    def _open(self, name: str) -> FileReader:
-        found = self.found
-        if list(found.paths).index(name) >= CHECKED_FILES_MAX:
-            text = self.settings.text
-            if found.file_format in ("csv", "json"):
-                difference = _text_difference(found, name, text)
-            else:
-                facts = look_at_file(found.filesystem, found.paths[name], found.file_format, text)
-                difference = _difference(found, name, facts)
-            if difference is not None:
-                raise JobFailedError(f"{self.what}: the files differ: {difference}")
-        return open_file(
-            found.filesystem,
-            found.paths[name],
-            found.file_format,
-            self.schema,
-            self.place,
-            self.settings.batch_rows,
-            self.settings.text,
-            found.exact and len(self.schema) == len(found.schema),
-        )
-
-    def close(self) -> None:
-        if self.file is not None:
-            self.file.close()
-            self.file = None
-
-
-def _names_checksum(names: Iterable[str], before: int = 0) -> int:
-    """Return the CRC-32 of names in their order, going on from that of the names before them."""
-    for name in names:
-        before = zlib.crc32(name.encode(errors="surrogateescape") + b"\0", before)
-    return before
-
-
-class FilesWriter:
-    """One part file, or the one file. A writer without rows makes none, but the first does: the result can always be
-    read.
-    """
-
-    def __init__(
-        self,
-        filesystem: Any,
-        path: str,
-        file_format: str,
-        single: bool,
-        schema: pa.Schema,
-        context: ProcessorContext,
-    ) -> None:
-        self.filesystem = filesystem
-        self.directory = posixpath.dirname(path) if single else path
-        self.single = single
-        self.index = context.index
-        self.parallelism = context.parallelism
-        self.name = posixpath.basename(path) if single else f"part-{self.index:05d}{default_suffix(file_format)}"
-        final = posixpath.join(self.directory, self.name)
-        self._remove_leftovers()
-        temporary = posixpath.join(self.directory, f".{self.name}.{context.execution_id}.tmp")
-        self.file = FileWriter(filesystem, final, temporary, file_format, schema)
-
-    def write(self, batch: Batch) -> None:
-        self.file.write(batch)
-
-    def finish(self) -> None:
-        if self.index == 0 or self.single or self.file.has_rows:
-            self.file.finish()
-            kept = self.name
-        else:
-            kept = ""
-        if not self.single:
-            self._remove_old_parts(kept)
-
-    def flush(self) -> None:
-        """Nothing is promised of a file before it is finished: a job that writes it keeps no guarantee."""
-
-    def abort(self) -> None:
-        self.file.abort()
-
-    def _remove_old_parts(self, kept: str) -> None:
-        """Remove what was left under this writer's number; the first writer also does it for numbers without writer.
-
-        It is from an earlier job that may be replaced, or from an earlier execution of this job: `check_target` has
-        looked.
-        """
-        for name in file_names(self.filesystem, self.directory):
-            number = part_number(name)
-            mine = number == self.index or (self.index == 0 and number is not None and number >= self.parallelism)
-            if mine and name != kept:
-                self.filesystem.delete_file(posixpath.join(self.directory, name))
-
-    def _remove_leftovers(self) -> None:
-        """Remove temporary files of this very file, from a process that was killed."""
-        for name in file_names(self.filesystem, self.directory):
-            if name.startswith(f".{self.name}.") and name.endswith(".tmp"):
-                self.filesystem.delete_file(posixpath.join(self.directory, name))
-
-    def _names(self) -> list[str]:
-        from pyarrow import fs
-
-        listed = self.filesystem.get_file_info(fs.FileSelector(self.directory, allow_not_found=True))
-        return [info.base_name for info in listed if info.type == fs.FileType.File]

@@ -80,7 +80,7 @@ class Surroundings:
     unreachable : what it is when a peer cannot be reached: wrong settings, or a member that died just now
     load_dag : reads the graph of the job
     missing : tells what has gone of that which carries the process, if something has
-    sends_logs : the coordinator gets what the process logs; else its standard error reaches the submitter some other way
+    sends_logs : the coordinator gets what the process logs; else its standard error reaches the submitter otherwise
     """
 
     advice: str = ""

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from jetfast.connectors.file_formats import IpcReader
+from jetfast.connectors.columnar_files import IpcReader
 
 
 @pytest.mark.parametrize("name", ["offsets", "codes"])

@@ -26,7 +26,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from jetfast.connectors.file_formats import IpcReader, TextOptions, look_at_file
+from jetfast.connectors.columnar_files import IpcReader
+from jetfast.connectors.file_formats import TextOptions
+from jetfast.connectors.file_readers import look_at_file
 from jetfast.kernels.columns import Batch, concatenate
 from jetfast.kernels.keys import KeyIndex
 from jetfast.kernels.partitioning import Splitter, check_key_types, hash_columns

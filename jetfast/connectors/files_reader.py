@@ -1,0 +1,118 @@
+"""Reads the files of one source partition, one after the other, and goes on where a snapshot says."""
+
+import struct
+import zlib
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from jetfast.connectors.file_formats import START, FileReader
+from jetfast.connectors.file_readers import open_file
+from jetfast.connectors.found_files import READ_ERRORS, FileSettings, FoundFiles, compare_file
+from jetfast.core.batch import Batch
+from jetfast.core.source import REJECTED_SCHEMA, Position, Rows
+from jetfast.errors import JobFailedError
+
+_POSITION = struct.Struct("<qqqqqI")  # file of the partition, place in the file, CRC-32 of names up to this file's
+
+
+class FilesReader:
+    """Reads the files of one source partition, one after the other."""
+
+    def __init__(
+        self,
+        what: str,
+        found: FoundFiles,
+        schema: pa.Schema,
+        settings: FileSettings,
+        names: list[str],
+        position: Position | None,
+    ) -> None:
+        self.what = what
+        self.found = found
+        self.schema = schema
+        self.settings = settings
+        self.names = names
+        self.file: FileReader | None = None
+        self.row = 0
+        self.index = 0
+        self.place = START
+        self.names_checksum = _names_checksum(names[:1])
+        if position is not None:
+            self._go_to(position)
+
+    def _go_to(self, position: Position) -> None:
+        """Go on at a saved position, if the files up to it are those that were there."""
+        self.index, *place, self.names_checksum = _POSITION.unpack(position)
+        self.place = (place[0], place[1], place[2], place[3])
+        names = self.names[: self.index + 1]
+        if len(names) <= self.index or _names_checksum(names) != self.names_checksum:
+            raise JobFailedError(
+                f"{self.what}: the snapshot counts on the first {self.index + 1} files of a partition, which are not "
+                f"the same any more: it begins with {', '.join(map(repr, names[:3]))} now. New files need names that "
+                "come later; none may be renamed or removed before the job is completed"
+            )
+
+    def read(self) -> Rows | None:
+        while self.index < len(self.names):
+            name = self.names[self.index]
+            try:
+                if self.file is None:
+                    self.file = self._open(name)
+                rows = self.file.read()
+            except READ_ERRORS as error:
+                raise JobFailedError(
+                    f"{self.what}: {name!r} cannot be read further at row {self.row}: {type(error).__name__}: {error}"
+                ) from error
+            if rows is None:
+                self.file.close()
+                self.file, self.index, self.place, self.row = None, self.index + 1, START, 0
+                self.names_checksum = _names_checksum(self.names[self.index : self.index + 1], self.names_checksum)
+                continue
+            self.place = rows.place
+            self.row = rows.first_row + rows.batch.num_rows
+            rejected = None
+            if rows.malformed:
+                columns = [
+                    [name] * len(rows.malformed),
+                    *(list(values) for values in zip(*rows.malformed, strict=True)),
+                ]
+                rejected = Batch.from_arrow(pa.record_batch(columns, schema=REJECTED_SCHEMA))
+            return Rows(
+                Batch.from_arrow(pa.RecordBatch.from_arrays(rows.batch.columns, schema=self.schema)),
+                _POSITION.pack(self.index, *self.place, self.names_checksum),
+                rows.first_row,
+                rejected,
+                origin=name,
+                row_numbers=rows.row_numbers,
+            )
+        return None
+
+    def _open(self, name: str) -> FileReader:
+        found = self.found
+        if not found.was_compared(name):
+            difference, _ = compare_file(found, name, self.settings.text)
+            if difference is not None:
+                raise JobFailedError(f"{self.what}: the files differ: {difference}")
+        return open_file(
+            found.filesystem,
+            found.paths[name],
+            found.file_format,
+            self.schema,
+            self.place,
+            self.settings.batch_rows,
+            self.settings.text,
+            found.exact and len(self.schema) == len(found.schema),
+        )
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+
+def _names_checksum(names: Iterable[str], before: int = 0) -> int:
+    """Return the CRC-32 of names in their order, going on from that of the names before them."""
+    for name in names:
+        before = zlib.crc32(name.encode(errors="surrogateescape") + b"\0", before)
+    return before
