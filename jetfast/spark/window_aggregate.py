@@ -114,13 +114,11 @@ class _Inputs:
 
     def add(self, column: Any) -> str:
         """Read a column, given by name or as Spark's; return the name that it gets."""
-        from pyspark.sql import functions
-
         if not isinstance(column, str) and not _is_column(column):
             raise JobDefinitionError(
                 f"window_aggregate needs names of columns or Spark's own (pyspark.sql.functions.col), got {column!r}"
             )
-        found = functions.col(column) if isinstance(column, str) else column
+        found = self.df[column] if isinstance(column, str) else column
         name = self.df.select(found).columns[0]
         own = unused_name(name, self.columns)
         self.columns[own] = found.alias(own)

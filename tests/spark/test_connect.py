@@ -1,0 +1,100 @@
+"""What works from a Spark Connect client, whose driver is a process elsewhere, and what says that it does not."""
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import jetfast as jf
+from jetfast.errors import JobDefinitionError
+from jetfast.spark import read_dataframe, register, window_aggregate
+from tests.connectors.postgres_server import PostgresServer
+from tests.spark.connect_server import ConnectServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+NOON = datetime.datetime(2026, 1, 1, 12)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    from pyspark.sql.connect.session import SparkSession
+
+    with ConnectServer("local[4]") as server:
+        session = SparkSession.builder.remote(server.url).create()
+        yield session
+        session.stop()
+
+
+def trips(session: Any) -> Any:
+    """300 rows in three partitions, in no order."""
+    return session.range(0, 300, 1, 3).selectExpr(
+        "concat('taxi ', id % 5) as taxi",
+        "timestamp_seconds(1767225600 + id * 7919 % 3000) as at",
+        "if(id = 8, null, cast(id as double) / 4) as paid",
+    )
+
+
+def test_windows_over_a_dataframe_equal_those_of_spark(session: Any) -> None:
+    from pyspark.sql.connect import functions as F
+
+    df = trips(session)
+    sliding = jf.sliding("10m", "2m")
+    ours = window_aggregate(df, time="at", by="taxi", window=sliding, n=jf.count(), mean=jf.mean(F.col("paid") * 2))
+    theirs = df.groupBy("taxi", F.window("at", "10 minutes", "2 minutes"))
+    theirs = theirs.agg(F.count("*").alias("n"), F.avg(F.col("paid") * 2).alias("mean"))
+    assert ours.schema.simpleString() == theirs.schema.simpleString()
+    rows = sorted(map(str, ours.collect()))
+    assert rows == sorted(map(str, theirs.collect()))
+    assert len(rows) > 100
+
+
+def test_a_dataframe_is_a_source(session: Any) -> None:
+    df = trips(session)
+    pipeline = jf.Pipeline("trips")
+    pipeline.read(read_dataframe(df), name="trips").where(jf.col("paid") >= 70).collect()
+    rows = jf.LocalCluster().submit(pipeline, progress=False).to_arrow()
+    assert sorted(rows["paid"].to_pylist()) == [number / 4 for number in range(280, 300)]
+
+
+@pytest.mark.services
+def test_streams_write_exactly_once(session: Any, postgres_server: PostgresServer, tmp_path: Path) -> None:
+    postgres_server.clear()
+    with psycopg.connect(postgres_server.conninfo, autocommit=True) as connection:
+        connection.execute("create table rows (id bigint)")
+    (tmp_path / "source").mkdir()
+    for number in range(3):
+        pq.write_table(
+            pa.table({"id": range(number * 10, number * 10 + 10)}), tmp_path / "source" / f"{number}.parquet"
+        )
+    register(session)
+    rows = session.readStream.schema("id long").option("maxFilesPerTrigger", "1").parquet(str(tmp_path / "source"))
+    targets = {
+        "files": {"path": str(tmp_path / "out")},
+        "postgres": {"conninfo": postgres_server.conninfo, "table": "rows"},
+    }
+    queries = []
+    for sink, options in targets.items():
+        stream = rows.writeStream.format(f"jetfast.{sink}").options(**options).trigger(availableNow=True)
+        queries.append(stream.option("checkpointLocation", str(tmp_path / sink)).start())
+    for query in queries:
+        query.awaitTermination()
+        assert query.exception() is None
+    written = pa.concat_tables([pq.read_table(file) for file in (tmp_path / "out").glob("part-*")])
+    assert sorted(written["id"].to_pylist()) == list(range(30))
+    with psycopg.connect(postgres_server.conninfo) as connection:
+        found = connection.execute("select id from rows order by id").fetchall()
+    assert [number for (number,) in found] == list(range(30))
+
+
+def test_what_streams_is_refused_as_elsewhere(session: Any) -> None:
+    stream = session.readStream.format("rate").load()
+    with pytest.raises(JobDefinitionError, match="this one is streaming"):
+        read_dataframe(stream)
+    with pytest.raises(JobDefinitionError, match="this one is streaming"):
+        window_aggregate(stream, time="timestamp", window=jf.tumbling("1s"), n=jf.count())
