@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from jetfast.control import restarts
 from jetfast.core.crash_points import CRASH_POINTS, CrashPoint, set_crash_hook
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.errors import DataLostError, JobCancelledError, JobFailedError
-from jetfast.testing import EMPTY, kill_member
+from jetfast.testing import EMPTY, VirtualClock, kill_member
 from tests.clusters.test_recovery import run_and_kill
 from tests.connectors.reading import read_all
 from tests.simulation.stepped_job import SteppedJob
@@ -163,6 +164,20 @@ def number(rows: Any, random: Any) -> pa.RecordBatch:
     return pa.record_batch({"row": rows})
 
 
+def give_rows_with_snapshots(job: jf.Job, clock: VirtualClock, until: Callable[[], bool]) -> None:
+    """Let rows become due as snapshots are taken, however slow the machine is; then all of them. Wait for the end."""
+    deadline = time.monotonic() + PATIENCE_S
+    taken = -1
+    while not job.runner.wait(0.001):
+        assert time.monotonic() < deadline, job.explain_snapshot()
+        if until():
+            clock.advance("1s")
+        elif job.metrics["snapshots_taken"] != taken:
+            taken = job.metrics["snapshots_taken"]
+            clock.advance("2ms")
+    job.wait()
+
+
 @pytest.mark.parametrize(
     "point",
     [
@@ -193,9 +208,10 @@ def test_each_row_is_in_one_file_though_all_members_die_at_a_crash_point(
     store = jf.snapshots.directory(tmp_path / "snapshots")
     set_crash_hook(die)
     try:
-        cluster = jf.LocalCluster(members=2, workers=1, snapshot_store=store)
+        clock = VirtualClock()
+        cluster = jf.LocalCluster(members=2, workers=1, snapshot_store=store, clock=clock)
         submitted.append(cluster.submit(pipeline, snapshot_interval="2ms", progress=False))
-        submitted[0].wait(PATIENCE_S)
+        give_rows_with_snapshots(submitted[0], clock, until=lambda: not deaths)
     finally:
         set_crash_hook(None)
     assert deaths == []
