@@ -4,6 +4,7 @@
     ├── JobDefinitionError      the user: the pipeline, a setting or a submission is wrong; nothing has run
     │   ├── DurationError       (also ValueError)   "10 parsecs", negative
     │   └── ResourcesError      the cluster has too few slots, or lacks what the job needs
+    │       └── PeerUnreachableError    members cannot reach each other
     ├── JobFailedError          the user: a row or a function of the user failed while running
     │   └── DataLostError       the operator: an outside system lost what a snapshot counts on
     ├── JobCancelledError       the user asked for it
@@ -39,6 +40,10 @@ class DurationError(JobDefinitionError, ValueError):
 
 class ResourcesError(JobDefinitionError):
     """The cluster has too few slots, or lacks something that the job needs."""
+
+
+class PeerUnreachableError(ResourcesError):
+    """A member cannot reach another one: settings are wrong, unless that one has just died."""
 
 
 class JobFailedError(JetfastError):

@@ -19,6 +19,7 @@ from jetfast.clusters import process_member
 from jetfast.clusters.log_lines import log_line
 from jetfast.control.lifeline import HeldLifeline
 from jetfast.control.member_links import OnEnd
+from jetfast.control.messages import Registered
 from jetfast.control.remote_member import MemberTask
 from jetfast.errors import MemberLostError, ResourcesError
 
@@ -40,8 +41,6 @@ class ProcessEnded(Exception):
 
 class MemberProcesses:
     """MemberCarrier: each member a process of this host, killed when it is lost and started anew."""
-
-    summons = True
 
     def __init__(self, lifeline: HeldLifeline | None = None) -> None:
         """`lifeline` is that which members share with this process."""
@@ -74,6 +73,10 @@ class MemberProcesses:
             process = self._processes.get(group)
         if process is not None:
             process.kill()
+
+    def has_ended(self, registered: Registered) -> bool:
+        """Its thread has waited for it."""
+        return True
 
     def explain_start(self, member: int, error: Exception | None) -> Exception:
         """Return why a member did not come."""

@@ -15,8 +15,9 @@
 
 ENDING means that the outcome is decided and the remaining members have been told to cancel; the outcome is told when
 every member has ended, so that nothing of the execution runs any more when the job is restarted or a user sees FAILED.
-The execution fails with the *first* cause. One exception: a TransportError only says that a peer went away; when the
-reason for that arrives while the others still end, it takes its place.
+The execution fails with the *first* cause. One exception: a TransportError only says that a peer went away, and a
+PeerUnreachableError that it did not come; when the reason for that arrives while the others still end, it takes its
+place.
 
 What follows an execution (the end of the job, a restart) is decided by `job_state`, its snapshots by `snapshot_round`.
 """
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from jetfast.errors import InvalidTransition, JobCancelledError, TransportError
+from jetfast.errors import InvalidTransition, JobCancelledError, PeerUnreachableError, TransportError
 
 
 class ExecutionPhase(Enum):
@@ -234,8 +235,8 @@ class ExecutionState:
             self.error, self._error_member = error, member
             commands = [CancelMember(waiting) for waiting in self.waiting_for]
         elif (
-            isinstance(self.error, TransportError)
-            and not isinstance(error, TransportError | JobCancelledError)
+            isinstance(self.error, TransportError | PeerUnreachableError)
+            and not isinstance(error, TransportError | PeerUnreachableError | JobCancelledError)
             and member != self._error_member
         ):
             self.error, self._error_member = error, member

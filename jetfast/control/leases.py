@@ -95,6 +95,11 @@ class GrantedLeases:
         with self._lock:
             self._until.pop(member, None)
 
+    def has_run_out(self, member: int, now_s: float) -> bool:
+        """Can this member work no more, wherever it is?"""
+        with self._lock:
+            return self._until.get(member, -math.inf) <= now_s
+
     def run_out(self, now_s: float) -> list[int]:
         """Return the members whose leases have run out: whether they know it or are frozen, they work no more."""
         with self._lock:

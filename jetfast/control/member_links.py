@@ -2,7 +2,8 @@
 
     started -> registered -> gone            a member is served once; every other copy is turned away
        ^                       |
-       +------- started again -+             where the carrier does that, once the end of the lost one is certain
+       +------- started again -+             once the end of the lost one is certain: its process is seen to have ended,
+                                             or its lease has run out
 
 A member whose lease has run out is as good as dead, though its process may be there: its connection is closed.
 
@@ -46,6 +47,8 @@ END_TIMEOUT_S = 10.0
 
 LOOKS_PER_LEASE = 16
 """How often the coordinator looks, within one lease, whether one has run out."""
+END_LOOK_S = 0.02
+"""Time between two looks whether a lost member has ended."""
 LOSS_TOLD_S = 1.0
 """Seconds within which the thread that reads from a member notices its end, too."""
 
@@ -58,10 +61,6 @@ OnEnd = Callable[[Exception | None], None]
 class MemberCarrier(Protocol):
     """Port: what members run in, such as processes of this host or tasks of Spark."""
 
-    summons: bool
-    """True: it ends a lost member for certain, and starts another in its place when the job begins again. False: it
-    starts members again by itself, and once the execution has begun the job cannot go on without one that is lost."""
-
     def start(self, group: str, description: str, task: MemberTask, on_end: OnEnd) -> threading.Thread:
         """Start a member; the thread lives as long as it, and calls `on_end` last: with None if the member returned.
 
@@ -69,7 +68,10 @@ class MemberCarrier(Protocol):
         """
 
     def cancel(self, group: str) -> None:
-        """Kill what was started as `group`. Harmless when it has ended."""
+        """Kill what was started as `group`, and have its thread end. Harmless when it has ended."""
+
+    def has_ended(self, registered: Registered) -> bool:
+        """The thread of a member has ended: is it certain that the process which registered so has, too?"""
 
     def explain_start(self, member: int, error: Exception | None) -> Exception:
         """Return why a member did not come, with what to do. MemberLostError: it was killed, another may come."""
@@ -104,7 +106,7 @@ class MemberLinks:
         self._listener = Listener(
             self._token, "coordinator", self._accepts, self._came, host=host, bind=bind, port_range=port_range
         )
-        self._closed = threading.Event()
+        self.closed = threading.Event()
         self._watch = threading.Thread(target=self._watch_leases, name="jetfast-leases", daemon=True)
         self._watch.start()
 
@@ -120,7 +122,7 @@ class MemberLinks:
     def close(self) -> None:
         """End what is left: members that never came, the listener, the timers."""
         self.closing = True
-        self._closed.set()
+        self.closed.set()
         self._watch.join()
         self._listener.close()
         for member in self._members:
@@ -139,7 +141,7 @@ class MemberLinks:
 
     def _watch_leases(self) -> None:
         leases = self.runner.leases
-        while not self._closed.wait(leases.lease_s / LOOKS_PER_LEASE):
+        while not self.closed.wait(leases.lease_s / LOOKS_PER_LEASE):
             for member in leases.run_out(lease_clock()):
                 self._members[member].fall_silent()
 
@@ -168,8 +170,6 @@ class _Incarnation:
         self.gone = threading.Event()
         self.silent = ""
         """Why its connection was closed, if it was for its silence."""
-        self.lost: MemberLostError | None = None
-        """Why it is gone, if it was not let go."""
 
     def __str__(self) -> str:
         return f"pid {self.registered.pid} on {self.registered.host}"
@@ -178,9 +178,8 @@ class _Incarnation:
 class _RemoteMember:
     """One member as the submitter sees it: what carries it, its incarnation, the runner's link to it.
 
-    While one incarnation lives a copy is turned away. A carrier that summons starts the next one after its end. Where
-    the carrier retries by itself the retry is the next incarnation, as long as the execution has not begun; later the
-    execution has lost a member and is ending.
+    While one incarnation lives a copy is turned away; the next one is started after its end. A carrier may start the
+    same one several times by itself (retries, speculation): who comes first is it.
     """
 
     def __init__(self, members: MemberLinks, index: int) -> None:
@@ -191,6 +190,7 @@ class _RemoteMember:
         self._lock = threading.Lock()
         self._start_timer: threading.Timer | None = None
         self._cancel_timer: threading.Timer | None = None
+        self._end_timer: threading.Timer | None = None
         self._released = False
         self._carried: threading.Thread | None = None
         self._starts = 0
@@ -248,7 +248,7 @@ class _RemoteMember:
         with self._lock:
             self._released = True
             incarnation = self.incarnation
-        for timer in (self._start_timer, self._cancel_timer):
+        for timer in (self._start_timer, self._cancel_timer, self._end_timer):
             _stop(timer)
             if timer is not None:
                 timer.join(END_TIMEOUT_S)
@@ -310,7 +310,7 @@ class _RemoteMember:
                 if not self._released:
                     self._lose(incarnation, incarnation.silent or why)
                 incarnation.gone.set()
-                if self._members.carrier.summons and self._job_goes_on:
+                if self._job_goes_on:
                     self.start()  # while the others end: the next execution need not wait for it so long
 
     def fall_silent(self) -> None:
@@ -329,17 +329,22 @@ class _RemoteMember:
         connection.send(messages.encode(granted))
 
     def _lose(self, incarnation: _Incarnation, why: str) -> None:
-        """Report a loss. Where another one will be summoned its process is gone then: it can write nothing more."""
+        """Report a loss, when its process is gone: it can write nothing more."""
         _stop(self._cancel_timer)
-        self._members.runner.leases.end(self.index)
-        if self._members.carrier.summons:
-            self._members.carrier.cancel(self._group)
-            assert self._carried is not None
-            self._carried.join()
-            why = why or self._members.carrier.explain_end(self._end_error)
-        why = why or "its connection ended: its process was killed or its executor was lost"
-        incarnation.lost = MemberLostError(f"member {self.index} ({incarnation}) is lost: {why}")
-        self._members.runner.lost(self.index, incarnation.lost)
+        self._members.carrier.cancel(self._group)
+        assert self._carried is not None
+        self._carried.join()
+        runner, carrier = self._members.runner, self._members.carrier
+        if runner.plan.guarantee is not Guarantee.NONE:  # else nobody goes on where it was
+            while not (
+                carrier.has_ended(incarnation.registered)
+                or runner.leases.has_run_out(self.index, lease_clock())
+                or self._released
+            ):
+                self._members.closed.wait(END_LOOK_S)
+        runner.leases.end(self.index)
+        why = why or carrier.explain_end(self._end_error)
+        runner.lost(self.index, MemberLostError(f"member {self.index} ({incarnation}) is lost: {why}"))
 
     @property
     def _job_goes_on(self) -> bool:
@@ -351,13 +356,10 @@ class _RemoteMember:
         with self._lock:
             if self._released or self._members.closing:
                 return "the job is over"
-            if self._members.carrier.summons and not (self._awaited and registered.incarnation == self._starts - 1):
+            if self.incarnation is not None and not self.incarnation.gone.is_set():
+                return f"member {self.index} lives already, as {self.incarnation}"
+            if not (self._awaited and registered.incarnation == self._starts - 1):
                 return "this process is not the one that was started last"
-            if self.incarnation is not None:
-                if not self.incarnation.gone.is_set():
-                    return f"member {self.index} lives already, as {self.incarnation}"
-                if not self._members.carrier.summons and self._members.runner.status is not JobStatus.NOT_RUNNING:
-                    return "the job has begun, and is ending because it lost this member"
             self.incarnation = _Incarnation(registered, connection)
             self._awaited = False
             self._killed_early = 0
@@ -365,19 +367,16 @@ class _RemoteMember:
             return None
 
     def _carried_ended(self, error: Exception | None) -> None:
-        """Called by the carrier's thread: report an end that came too early."""
-        if self._released or self._members.closing:
-            return
-        if self._members.carrier.summons:
-            self._summoned_ended(error)
-        else:
-            self._retried_ended(error)
-
-    def _summoned_ended(self, error: Exception | None) -> None:
-        """The thread that serves it reports the end of one that has registered; for others this one does."""
+        """Called by the carrier's thread. The one that serves a member which has registered reports its end; for others
+        this one does.
+        """
         with self._lock:
+            if self._released or self._members.closing:
+                return
             self._end_error = error
             if not self._awaited:
+                # Whoever carried it may have given up a process that lives.
+                self._end_timer = _timer(LOSS_TOLD_S, self._forsake, f"jetfast-forsake-{self.index}", self.incarnation)
                 return
             self._awaited = False
             _stop(self._start_timer)
@@ -389,20 +388,10 @@ class _RemoteMember:
             logger.warning("%s; starting it again", why)
         self.start()
 
-    def _retried_ended(self, error: Exception | None) -> None:
-        """Nobody will come in its place."""
-        carrier, runner = self._members.carrier, self._members.runner
-        incarnation = self.incarnation
-        if incarnation is None:
-            runner.fail(carrier.explain_start(self.index, error))
-            return
-        incarnation.gone.wait(LOSS_TOLD_S)  # its connection has ended too; what is known from there says more
-        lost = incarnation.lost or MemberLostError(
-            f"member {self.index} ({incarnation}) is lost: {carrier.explain_end(error)}"
-        )
-        lost.__cause__ = error
-        runner.lost(self.index, lost)
-        runner.fail(lost)  # counts only while the execution has not begun, where a loss alone is no failure
+    def _forsake(self, forsaken: _Incarnation | None) -> None:
+        """Nothing carries it any more: without its connection it ends."""
+        if forsaken is not None and not forsaken.gone.is_set():
+            forsaken.connection.close()
 
     def _took_too_long(self) -> None:
         """Called by the timer of a start whose member has not registered."""

@@ -33,6 +33,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta, Struct
 
+from jetfast.control.process_identity import ProcessIdentity
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.snapshot_store import SnapshotArea, StateTotals
@@ -71,6 +72,8 @@ class Registered(Message, frozen=True):
     address: str
     """Where peers reach its transport ("host:port"; empty where they need no address)."""
     versions: Versions
+    process: ProcessIdentity | None = None
+    """None: nobody needs it, or it cannot be told."""
 
 
 class RenewLease(Message, frozen=True):

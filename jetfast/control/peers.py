@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from jetfast.control.endpoint import Address, Listener, dial
 from jetfast.control.wire import HANDSHAKE_TIMEOUT_S, Hello, Proven, Purpose, Token, close_socket
-from jetfast.errors import JetfastError, JobCancelledError, ResourcesError, TransportError
+from jetfast.errors import JetfastError, JobCancelledError, PeerUnreachableError, TransportError
 
 CONNECT_TIMEOUT_S = 30.0
 EVERY_EXECUTION = 2**63 - 1
@@ -28,10 +28,10 @@ class PeerDoor:
         port_range: tuple[int, int] | None = None,
         unix: bool = True,
         advice: str = "",
-        unreachable: type[JetfastError] = ResourcesError,
+        unreachable: type[JetfastError] = PeerUnreachableError,
     ) -> None:
         """Listen at once. `advice` ends the message about a peer that cannot be reached: which setting to change;
-        `unreachable` is that error: ResourcesError where settings may be wrong, TransportError where only a peer that
+        `unreachable` is that error: PeerUnreachableError where settings may be wrong, TransportError where only a peer that
         has died cannot be reached.
         """
         self.member = member

@@ -17,7 +17,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from jetfast.control import messages
 from jetfast.control.endpoint import Address, dial
@@ -36,11 +36,19 @@ from jetfast.control.messages import (
     TurnedAway,
 )
 from jetfast.control.peers import EVERY_EXECUTION, PeerDoor
+from jetfast.control.process_identity import this_process
 from jetfast.control.versions import running_versions
 from jetfast.control.wire import COORDINATOR, Connection, HandshakeError, Hello, Proven, Purpose, Token
 from jetfast.core.dag import Dag
 from jetfast.engine.socket_transport import WAITING_BYTES_MAX, SocketTransport
-from jetfast.errors import JetfastError, MemberLostError, ProtocolError, ResourcesError, TransportError
+from jetfast.errors import (
+    JetfastError,
+    MemberLostError,
+    PeerUnreachableError,
+    ProtocolError,
+    ResourcesError,
+    TransportError,
+)
 
 logger = logging.getLogger("jetfast.member")
 
@@ -66,10 +74,6 @@ class MemberTask:
     log_level: int = logging.WARNING
     """Below it nothing of jetfast is logged at the submitter either."""
 
-    def again(self, incarnation: int) -> "MemberTask":
-        """Return the task of another process that is to be the same member."""
-        return replace(self, incarnation=incarnation)
-
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -85,7 +89,7 @@ class Surroundings:
 
     advice: str = ""
     exit_grace_s: float = 10.0
-    unreachable: type[JetfastError] = ResourcesError
+    unreachable: type[JetfastError] = PeerUnreachableError
     load_dag: Callable[[bytes], Dag] = unpickle_dag
     missing: Callable[[], str | None] = lambda: None
     sends_logs: bool = False
@@ -127,6 +131,7 @@ def run_member(task: MemberTask, surroundings: Surroundings) -> None:
             host=socket.gethostname(),
             address=door.address,
             versions=running_versions(),
+            process=this_process(),
         )
         asked_s = lease_clock()
         connection.send(messages.encode(registered))

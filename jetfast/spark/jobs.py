@@ -1,4 +1,4 @@
-"""The Spark jobs that members are: started on a thread each, cancelled by group, their failures explained."""
+"""The Spark jobs that members are: submitted on a thread each, cancelled by group, their failures explained."""
 
 import logging
 import re
@@ -7,37 +7,38 @@ import threading
 from typing import Any
 
 from jetfast.control.member_links import OnEnd
+from jetfast.control.messages import Registered
+from jetfast.control.process_identity import has_ended
 from jetfast.control.remote_member import MemberTask
-from jetfast.errors import ResourcesError
+from jetfast.errors import MemberLostError, ResourcesError
 from jetfast.spark.members import RESULT_SCHEMA, member_function
 
 logger = logging.getLogger("jetfast.spark")
 
 
 class SparkJobs:
-    """MemberCarrier: members as Spark jobs of one task each. Spark starts a task that failed again by itself."""
-
-    summons = False
+    """MemberCarrier: members as Spark jobs of one task each. Spark may start such a task again by itself, as a copy."""
 
     def __init__(self, spark: Any) -> None:
+        """Each of the jobs has the Spark properties (pool, tags) of the thread that calls this."""
         self._spark = spark
+        self._properties = _local_properties(spark)
 
     def start(self, group: str, description: str, task: MemberTask, on_end: OnEnd) -> threading.Thread:
-        """Submit the job of a member, from a thread that inherits the caller's Spark properties (pool, tags)."""
-        from pyspark import InheritableThread
+        """Submit the job of a member."""
 
         def run() -> None:
             error: Exception | None = None
             try:
+                if self._properties is not None:
+                    self._spark.sparkContext._jsc.sc().setLocalProperties(self._properties.clone())
                 self._spark.sparkContext.setJobGroup(group, description, interruptOnCancel=False)
                 self._spark.range(0, 1, 1, 1).mapInArrow(member_function(task), RESULT_SCHEMA).toArrow()
             except Exception as problem:
                 error = problem
             on_end(error)
 
-        thread: threading.Thread = InheritableThread(run)
-        thread.name = f"jetfast-spark-job-{task.member}"
-        thread.daemon = True
+        thread = threading.Thread(target=run, name=f"jetfast-spark-job-{task.member}", daemon=True)
         thread.start()
         return thread
 
@@ -47,6 +48,10 @@ class SparkJobs:
             self._spark.sparkContext.cancelJobGroup(group)
         except Exception as error:  # the session was stopped: its jobs have ended
             logger.debug("cannot cancel %s: %s", group, error)
+
+    def has_ended(self, registered: Registered) -> bool:
+        """On this host one sees. Elsewhere that Spark has given it up does not mean that it has ended."""
+        return has_ended(registered.process)
 
     def explain_start(self, member: int, error: Exception | None) -> Exception:
         """Return why a member did not come, with what to do, out of what Spark says."""
@@ -61,11 +66,25 @@ class SparkJobs:
 
     def explain_end(self, error: Exception | None) -> str:
         """Return how a member that had come has ended."""
+        if error is None or _CANCELLED.search(str(error)):  # after its end was noticed here
+            return "its connection ended: its process was killed or its executor was lost"
         return f"its Spark job ended: {_first_line(error)}"
+
+
+def _local_properties(spark: Any) -> Any:
+    """Return a copy of the properties that Spark keeps for this thread; None where it keeps none for each."""
+    from py4j.clientserver import ClientServer
+
+    if spark is None or not isinstance(spark.sparkContext._gateway, ClientServer):
+        return None
+    return spark.sparkContext._jsc.sc().getLocalProperties().clone()
 
 
 _JETFAST_ERROR = re.compile(r"^jetfast\.errors\.(\w+): (.*)$", re.MULTILINE)
 _IMPORT_ERROR = re.compile(r"(?:ModuleNotFoundError|ImportError|PackageNotFoundError)[^\n]*: (.*)")
+_CANCELLED = re.compile(r"cancell?ed", re.IGNORECASE)
+_KILLED = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure|cancell?ed", re.IGNORECASE)
+"""What Spark says of a task whose process is gone."""
 _SET_PYTHON = (
     "Spark's Python workers must run an interpreter that has jetfast, pyarrow and pandas: set the environment variable "
     "PYSPARK_PYTHON (or spark.pyspark.python) before the session starts, for example to"
@@ -73,10 +92,11 @@ _SET_PYTHON = (
 
 
 def explain_start(member: int, error: Exception | None) -> Exception:
-    """Return why the Spark job of a member ended before the member came."""
+    """Return why the Spark job of a member ended before the member came. MemberLostError: it was killed."""
     text = str(error) if error is not None else "its Spark job ended at once"
+    explained: Exception
     if (said := _JETFAST_ERROR.search(text)) is not None:
-        explained = ResourcesError(said[2])
+        explained = MemberLostError(said[2]) if said[1] == MemberLostError.__name__ else ResourcesError(said[2])
     elif (missing := _IMPORT_ERROR.search(text)) is not None:
         explained = ResourcesError(
             f"member {member} did not start: {missing[1].strip()}. {_SET_PYTHON} {sys.executable}"
@@ -86,7 +106,8 @@ def explain_start(member: int, error: Exception | None) -> Exception:
             f"member {member} did not start: {_first_line(error)}. {_SET_PYTHON} {sys.executable}"
         )
     else:
-        explained = ResourcesError(f"member {member} did not start: {_first_line(error)}")
+        kind = MemberLostError if _KILLED.search(text) else ResourcesError
+        explained = kind(f"member {member} did not start: {_first_line(error)}")
     explained.__cause__ = error
     return explained
 

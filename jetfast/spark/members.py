@@ -1,7 +1,8 @@
 """A member on Spark: one ordinary Spark job of one long task, whose Python worker is the member.
 
 Its MemberTask travels only inside the closure of the task. It exits, too, when the JVM that started it is gone. A copy
-that Spark makes (speculation, a retry) while one incarnation lives is turned away.
+that Spark makes of it (speculation, a retry) is the same incarnation: whoever registers first is it, others are turned
+away, and so is a retry after its end: the coordinator submits the next incarnation itself.
 """
 
 import os
@@ -20,8 +21,9 @@ ADVICE = (
     "that are open between all hosts"
 )
 RESULT_SCHEMA = "member long"
-EXIT_GRACE_S = 10.0
-"""Seconds that a member whose coordinator or JVM is gone has to stop by itself; then its process is ended."""
+EXIT_GRACE_S = 0.0
+"""Seconds that a member whose coordinator, JVM or lease is gone has to stop by itself; then its process is ended. None:
+whoever takes its place counts on its end with its lease."""
 
 MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -32,18 +34,10 @@ def member_function(task: MemberTask) -> MapInArrow:
     def jetfast_member(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass  # the one row of the range says nothing
-        run_spark_member(task.again(attempt_number()))
+        run_spark_member(task)
         yield from ()
 
     return jetfast_member
-
-
-def attempt_number() -> int:
-    """Return which attempt of Spark this task is; 0 for the first, and outside of a task."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return 0 if context is None else int(context.attemptNumber())
 
 
 def run_spark_member(task: MemberTask) -> None:

@@ -25,8 +25,6 @@ PATIENCE_S = 60.0
 class HandDriven:
     """MemberCarrier: what it starts ends when it is cancelled."""
 
-    summons = True
-
     def __init__(self) -> None:
         self.started: queue.Queue[MemberTask] = queue.Queue()
         self.cancelled = 0
@@ -47,6 +45,9 @@ class HandDriven:
     def cancel(self, group: str) -> None:
         self.cancelled += 1
         self._end.set()
+
+    def has_ended(self, registered: Registered) -> bool:
+        return True
 
     def explain_start(self, member: int, error: Exception | None) -> Exception:
         return MemberLostError("it did not start")
