@@ -110,11 +110,6 @@ class MemberLinks:
         self._watch = threading.Thread(target=self._watch_leases, name="jetfast-leases", daemon=True)
         self._watch.start()
 
-    def start(self) -> None:
-        """Start all members."""
-        for member in self._members:
-            member.start()
-
     def summon(self, member: int) -> None:
         """Start a member that is not there."""
         self._members[member].start()

@@ -31,8 +31,8 @@ class PeerDoor:
         unreachable: type[JetfastError] = PeerUnreachableError,
     ) -> None:
         """Listen at once. `advice` ends the message about a peer that cannot be reached: which setting to change;
-        `unreachable` is that error: PeerUnreachableError where settings may be wrong, TransportError where only a peer that
-        has died cannot be reached.
+        `unreachable` is that error: PeerUnreachableError where settings may be wrong, TransportError where only a peer
+        that has died cannot be reached.
         """
         self.member = member
         self._token = token

@@ -2,32 +2,39 @@
 
     submit        checks session and slots, plans, listens, and submits one Spark job per member
     a member      registers over a proven connection; its thread here reads what it says until the connection ends
+    one is lost   when its end is certain its Spark job is submitted again, and the jetfast job begins again at its last
+                  snapshot; without a guarantee the job fails
     the end       every member is told to go; their Spark jobs end; what does not end is cancelled in Spark
 
-Part of one job, and gone with it: the listener, one thread and one Spark job per member.
+Part of one job, and gone with it: the listener, two threads and one Spark job per member. When this process dies, by
+SIGKILL too, its members end at once.
 """
 
 from typing import Any
 
-from jetfast.clusters.running_jobs import start_job
-from jetfast.clusters.snapshot_settings import SnapshotWishes
-from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT, Pipeline, accept_submission, at_least_one
-from jetfast.control.job import Job
+from jetfast.clusters.cluster import Cluster
+from jetfast.clusters.snapshot_settings import check_shared
+from jetfast.clusters.submission import Submission
 from jetfast.control.member_links import MemberLinks
 from jetfast.control.runner import Runner
 from jetfast.core.guarantee import Guarantee
-from jetfast.errors import JobDefinitionError, ResourcesError
+from jetfast.engine.snapshot_store import SnapshotStore
+from jetfast.errors import ResourcesError
 from jetfast.spark.jobs import SparkJobs
 from jetfast.spark.shipping import pickle_with_modules, sent_by_spark
 from jetfast.spark.slots import WAIT_S, check_session, count_slots, require_slots
-from jetfast.types import Duration, positive_duration_us
+from jetfast.types import PARTITION_COUNT, Duration, positive_duration_us
 
-LEASE_US = 30_000_000
-"""Long: without snapshots a member that is given up is the end of the job."""
+DEFAULT_LEASE = "5s"
+LEASE_WITHOUT_GUARANTEE = "30s"
+"""Longer: without snapshots a member that is given up is the end of the job."""
 
 
-class SparkCluster:
+class SparkCluster(Cluster):
     """Runs jobs on the executors of a Spark session, each member in a Python worker of its own.
+
+    A guarantee needs a snapshot store that this process and all executors reach: there is no default. A job whose
+    driver has died goes on when it is submitted again to the same store, also by another session.
 
     Parameters
     ----------
@@ -37,7 +44,16 @@ class SparkCluster:
     host : name or address of this process that executors can reach; default: spark.driver.host
     port_range : (first, last) ports, both included, for this process and for members; default: any
     start_timeout : how long Spark may take to start all members
+    snapshot_store : where jobs keep their snapshots unless `submit` says otherwise; a directory or an object store of
+        `jetfast.snapshots`
+    partition_count : partitions of the keys, of which each processor owns a share: more than there will ever be
+        processors of a step. A job may go on with another number than it had
+    lease : how long a member lives without a word from this process, and this process without one from a member.
+        Default: 5 s for jobs with a guarantee, else 30 s. The end of a member on another host is certain when its lease
+        has run out; only then another one takes its place
     """
+
+    kind = "spark"
 
     def __init__(
         self,
@@ -47,57 +63,45 @@ class SparkCluster:
         host: str | None = None,
         port_range: tuple[int, int] | None = None,
         start_timeout: Duration = "2m",
+        *,
+        snapshot_store: SnapshotStore | None = None,
+        partition_count: int = PARTITION_COUNT,
+        lease: Duration | None = None,
     ) -> None:
         check_session(spark)
+        super().__init__(members, workers, snapshot_store=snapshot_store, partition_count=partition_count)
         self.spark = spark
-        self.members = at_least_one(members, "members")
-        self.workers = at_least_one(workers, "workers")
         self.host = host
         self.port_range = port_range
         self._start_timeout_s = positive_duration_us(start_timeout, "start_timeout") / 1e6
-
-    def submit(
-        self,
-        pipeline: Pipeline,
-        *,
-        name: str | None = None,
-        guarantee: Guarantee | None = None,
-        memory_limit: str = DEFAULT_MEMORY_LIMIT,
-        progress: bool | None = None,
-        two_stage: bool | None = None,
-        max_watermark_retention: Duration | None = None,
-    ) -> Job:
-        """Start a job and return its handle at once; parameters as of `LocalCluster.submit`.
-
-        Raises JobDefinitionError, of it ResourcesError when there are too few free slots, before anything runs.
-        """
-        check_session(self.spark)
-        submission = accept_submission(
-            pipeline,
-            cluster="spark",
-            member_count=self.members,
-            workers=self.workers,
-            name=name,
-            memory_limit=memory_limit,
-            progress=progress,
-            two_stage=two_stage,
-            max_watermark_retention=max_watermark_retention,
-            snapshots=SnapshotWishes(check_guarantee(guarantee)),
-        )
-        _check_driver()
-        dag = pickle_with_modules(submission.pickled_dag, sent_by_spark(self.spark.sparkContext))
-        require_slots(lambda: count_slots(self.spark), self.members, WAIT_S)
-        runner = Runner(submission.settings(pickled_dag=dag, lease_us=LEASE_US))
-        members = MemberLinks(
-            SparkJobs(self.spark), runner, self._host(), self._bind(), self.port_range, self._start_timeout_s
-        )
-        runner.release = members.close
-        job = start_job(runner, submission.dag, progress=progress)
-        members.start()
-        return job
+        self._lease_us = None if lease is None else positive_duration_us(lease, "lease")
 
     def __repr__(self) -> str:
         return f"SparkCluster({self.spark.sparkContext.master!r}, members={self.members}, workers={self.workers})"
+
+    def _check_store(self, store: SnapshotStore | None) -> None:
+        check_shared(store)
+
+    def _coordinate(self, submission: Submission) -> Runner:
+        """Raises ResourcesError when the session cannot carry the members, before anything runs."""
+        check_session(self.spark)
+        _check_driver()
+        dag = pickle_with_modules(submission.pickled_dag, sent_by_spark(self.spark.sparkContext))
+        pickled_store = submission.pickled_store()
+        require_slots(lambda: count_slots(self.spark), self.members, WAIT_S)
+        runner = Runner(submission.settings(dag, pickled_store, lease_us=self._lease_of(submission)))
+        members = MemberLinks(
+            SparkJobs(self.spark), runner, self._host(), self._bind(), self.port_range, self._start_timeout_s
+        )
+        runner.summon = members.summon
+        runner.release = members.close
+        return runner
+
+    def _lease_of(self, submission: Submission) -> int:
+        if self._lease_us is not None:
+            return self._lease_us
+        keeps_nothing = submission.snapshots.guarantee is Guarantee.NONE
+        return positive_duration_us(LEASE_WITHOUT_GUARANTEE if keeps_nothing else DEFAULT_LEASE, "lease")
 
     def _host(self) -> str:
         if self.host is not None:
@@ -112,16 +116,6 @@ class SparkCluster:
             return None
         context = self.spark.sparkContext
         return None if context.master.startswith("local") else context.getConf().get("spark.driver.bindAddress", None)
-
-
-def check_guarantee(guarantee: Guarantee | None) -> Guarantee | None:
-    """Return the guarantee that is wanted. Raises JobDefinitionError for one that Spark's members cannot keep yet."""
-    if isinstance(guarantee, Guarantee) and guarantee is not Guarantee.NONE:
-        raise JobDefinitionError(
-            f"guarantee {guarantee.name} needs snapshots, which SparkCluster does not take yet; leave guarantee out, "
-            "say Guarantee.NONE, or run the job on a LocalCluster"
-        )
-    return guarantee
 
 
 def _check_driver() -> None:

@@ -55,6 +55,11 @@ class SparkJobs:
 
     def explain_start(self, member: int, error: Exception | None) -> Exception:
         """Return why a member did not come, with what to do, out of what Spark says."""
+        if self._spark is not None and self._spark.sparkContext._jsc is None:
+            return ResourcesError(
+                "the Spark session has been stopped; a job with a guarantee goes on from its last snapshot when it is "
+                "submitted again, on a new one"
+            )
         return explain_start(member, error)
 
     def explain_absence(self, member: int, seconds: float) -> Exception:

@@ -25,7 +25,14 @@ from jetfast.control.execution_state import (
     StartMember,
     StopExecution,
 )
-from jetfast.errors import InvalidTransition, JobCancelledError, JobFailedError, MemberLostError, TransportError
+from jetfast.errors import (
+    InvalidTransition,
+    JobCancelledError,
+    JobFailedError,
+    MemberLostError,
+    PeerUnreachableError,
+    TransportError,
+)
 
 BOOM = JobFailedError("boom")
 LOST = MemberLostError("gone")
@@ -150,8 +157,10 @@ def test_a_stopped_execution_fails_with_what_it_was_stopped_for() -> None:
     assert state.phase is ExecutionPhase.FAILED
 
 
-def test_a_broken_connection_gives_way_to_its_reason_but_to_nothing_else() -> None:
-    symptom = TransportError("peer 1 is gone")
+@pytest.mark.parametrize(
+    "symptom", [TransportError("peer 1 is gone"), PeerUnreachableError("cannot reach 1")], ids=["broken", "not made"]
+)
+def test_a_broken_connection_gives_way_to_its_reason_but_to_nothing_else(symptom: Exception) -> None:
     for later, cause in ((LOST, LOST), (JobCancelledError("stopped"), symptom), (TransportError("x"), symptom)):
         state = ExecutionState(2)
         run(state, *map(MemberRegistered, range(2)), *map(MemberPrepared, range(2)), MemberFailed(0, symptom))

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -103,15 +104,20 @@ def submit(
         )
     )
     links = MemberLinks(jobs, runner, "127.0.0.1", None, None, start_timeout_s)
+    runner.summon = links.summon
     runner.release = links.close
     runner.start()
-    links.start()
     return Job(runner, dag, progress=False)
 
 
 def ending(job: Job, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         job.wait()
+
+
+@pytest.fixture(autouse=True)
+def members_end_without_their_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetfast.spark.members.EXIT_GRACE_S", 20.0)
 
 
 @pytest.fixture(autouse=True)
@@ -162,14 +168,14 @@ def test_a_second_copy_of_a_live_member_is_turned_away_and_raises() -> None:
     with pytest.raises(
         MemberLostError, match=rf"member 1 on .* was turned away: member 1 lives already, as pid {os.getpid()}"
     ):
-        run_spark_member(jobs.tasks[1].again(1))
+        run_spark_member(jobs.tasks[1])
     assert job.status.value == "running"
     job.cancel()
     ending(job, JobCancelledError, "cancelled")
     with pytest.raises(
         ResourcesError, match="member 1 on .* cannot reach the coordinator: .*set host= of SparkCluster"
     ):
-        run_spark_member(jobs.tasks[1].again(1))
+        run_spark_member(jobs.tasks[1])
 
 
 def registers(task: MemberTask, **changes: Any) -> Connection:
@@ -179,7 +185,7 @@ def registers(task: MemberTask, **changes: Any) -> Connection:
     registered = {
         "execution_id": NO_EXECUTION,
         "member": task.member,
-        "incarnation": 0,
+        "incarnation": task.incarnation,
         "pid": 4711,
         "host": "elsewhere",
         "address": Address("127.0.0.1", 1).encode(),
@@ -193,20 +199,19 @@ def registers(task: MemberTask, **changes: Any) -> Connection:
 
 def test_a_member_that_dies_fails_the_job_and_the_others_end() -> None:
     def dies(task: MemberTask) -> None:
-        registers(task).close()
+        connection = registers(task)
+        connection.receive()  # it begins
+        connection.close()
 
     ending(submit(ThreadJobs(member_1=dies)), MemberLostError, r"member 1 \(pid 4711 on elsewhere\) is lost: ")
 
 
-def test_spark_may_start_a_member_again_before_the_execution_has_begun() -> None:
+def test_a_member_that_dies_before_the_execution_has_begun_is_started_again() -> None:
     def dies_once(task: MemberTask) -> None:
-        registers(task).close()
-        while True:
-            try:
-                return run_spark_member(task.again(1))
-            except MemberLostError as error:
-                if "lives already" not in str(error):  # its end has not been noticed yet
-                    raise
+        if task.incarnation == 0:
+            registers(task).close()
+        else:
+            run_spark_member(task)
 
     late = threading.Event()
 
@@ -218,15 +223,36 @@ def test_spark_may_start_a_member_again_before_the_execution_has_begun() -> None
     job = submit(jobs)
     while not any(member["pid"] == os.getpid() for member in job.metrics["members"]):
         os.sched_yield()
+    assert jobs.tasks[1].incarnation == 1
     late.set()
     assert job.to_arrow().num_rows == ROWS
+
+
+def test_a_retry_of_spark_is_turned_away_once_its_member_was_there() -> None:
+    """Spark starts a task again that has ended, with the task that it had; the coordinator submits another."""
+
+    def is_retried(task: MemberTask) -> None:
+        if task.incarnation == 0:
+            registers(task).close()
+        else:
+            with pytest.raises(MemberLostError, match="turned away: this process is not the one that was started last"):
+                run_spark_member(replace(task, incarnation=0))
+            turned_away.set()
+            run_spark_member(task)
+
+    def comes_late(task: MemberTask) -> None:
+        turned_away.wait(20)
+        run_spark_member(task)
+
+    turned_away = threading.Event()
+    assert submit(ThreadJobs(member_0=comes_late, member_1=is_retried)).to_arrow().num_rows == ROWS
 
 
 def test_a_member_that_speaks_nonsense_is_dropped() -> None:
     def babbles(task: MemberTask) -> None:
         connection = registers(task)
-        connection.send(b"nonsense")
         connection.receive()
+        connection.send(b"nonsense")
         connection.receive()
         connection.close()
 
@@ -264,7 +290,13 @@ def test_a_peer_that_cannot_be_reached_is_named_before_any_row_is_read() -> None
     def hides(task: MemberTask) -> None:
         connection = registers(task)
         while (data := connection.receive()) is not None:
-            if isinstance(messages.decode_from_coordinator(data), messages.Cancel):
+            said = messages.decode_from_coordinator(data)
+            if isinstance(said, messages.Cancel):
+                failed = messages.Failed(
+                    execution_id=said.execution_id, member=task.member, kind="JobCancelledError", error="cancelled"
+                )
+                connection.send(messages.encode(failed))
+            elif isinstance(said, messages.Shutdown):
                 break
         connection.close()
 
