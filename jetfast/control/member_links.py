@@ -326,6 +326,7 @@ class _RemoteMember:
     def _lose(self, incarnation: _Incarnation, why: str) -> None:
         """Report a loss, when its process is gone: it can write nothing more."""
         _stop(self._cancel_timer)
+        incarnation.connection.close()
         self._members.carrier.cancel(self._group)
         assert self._carried is not None
         self._carried.join()
