@@ -17,10 +17,10 @@ import pytest
 import jetfast as jf
 from jetfast.core.crash_points import set_crash_hook
 from jetfast.errors import JobCancelledError, OperationRefused
-from tests.chaos.hunted_job import ROWS_MARGIN
 from tests.chaos.hunted_pipeline import hunted_pipeline
 from tests.chaos.targets import Found, SinkKind, Target
 from tests.chaos.watched import Watched, end_source
+from tests.chaos.works import ROWS_MARGIN
 from tests.connectors.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(1800)]

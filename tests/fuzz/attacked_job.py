@@ -16,10 +16,10 @@ from jetfast.control.member_links import OnEnd
 from jetfast.control.remote_member import MemberTask
 from jetfast.control.wire import COORDINATOR
 from jetfast.core.crash_points import set_crash_hook
-from tests.chaos.hunted_job import ROWS_MARGIN
 from tests.chaos.hunted_pipeline import hunted_pipeline
 from tests.chaos.targets import Found, Target
 from tests.chaos.watched import Watched, end_source
+from tests.chaos.works import ROWS_MARGIN
 from tests.fuzz.attacks import Port
 
 MEMBERS = 2

@@ -14,10 +14,10 @@ import jetfast as jf
 from jetfast.clusters.continuation import continue_job
 from jetfast.errors import JobCancelledError, JobDefinitionError, OperationRefused
 from jetfast.spark import SparkCluster
-from tests.chaos.hunted_job import ROWS_MARGIN
 from tests.chaos.hunted_pipeline import hunted_pipeline
 from tests.chaos.targets import Target
 from tests.chaos.watched import Watched, end_source
+from tests.chaos.works import ROWS_MARGIN
 from tests.spark.executors import executor_of, local_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
