@@ -11,7 +11,7 @@ import pytest
 
 import jetfast as jf
 from jetfast import col
-from jetfast.errors import DurationError, JobDefinitionError
+from jetfast.errors import DurationError, JobDefinitionError, JobFailedError
 
 SCHEMA = pa.schema(
     [
@@ -100,7 +100,12 @@ ON_TIMED_STAGE: dict[str, tuple[Callable[[Any], object], str]] = {
     "computed key without a name": (lambda s: s.group_by(col("distance") % 10), "needs a name: add .alias(...)"),
     "types that do not fit": (
         lambda s: s.with_column("x", col("carrier") + 1),
-        "step 'with_column(x)', column 'x': (carrier + 1) does not fit the types of its columns",
+        "step 'with_column(x)', column 'x': (carrier + 1) does not fit the types of its columns: string + int32; cast one "
+        'side, such as col("x").cast("int32")',
+    ),
+    "comparison of types that do not fit": (
+        lambda s: s.where(col("carrier") > 5),
+        "(carrier > 5) does not fit the types of its columns: string > int32; cast one side",
     ),
     "where without condition": (
         lambda s: s.where(col("distance") + 1),
@@ -277,7 +282,11 @@ ON_TIMED_STAGE: dict[str, tuple[Callable[[Any], object], str]] = {
         ),
         "step 'f' does not return its event-time column 'scheduled' as timestamp[us]",
     ),
-    "sink that is none": (lambda s: s.write("out"), "write needs a sink such as jf.files(..., format=...), got 'out'"),
+    "sink that is none": (lambda s: s.write("out"), "got 'out'; did you mean write(jf.files('out'))?"),
+    "aggregate without aggregates": (
+        lambda s: s.window(HOUR).agg(),
+        "step 'agg': agg needs at least one aggregate, such as rows=jf.count()",
+    ),
     "two steps of one name": (
         lambda s: s.where(col("distance") > 1, name="flights"),
         "two steps are named 'flights'; give one of them another name=",
@@ -418,6 +427,8 @@ def test_late_and_rejected_rows_need_no_sink() -> None:
 def test_what_is_neither_source_nor_name_is_refused() -> None:
     with pytest.raises(JobDefinitionError, match=r"read needs a source such as jf.files\(...\), got 'flights.parquet'"):
         jf.Pipeline().read("flights.parquet")  # type: ignore[arg-type]
+    with pytest.raises(JobDefinitionError, match=r"did you mean read\(jf.files\('flights.parquet'\)\)"):
+        jf.Pipeline().read("flights.parquet")  # type: ignore[arg-type]
     with pytest.raises(JobDefinitionError, match="a pipeline is named by text"):
         jf.Pipeline("")
     pipeline = jf.Pipeline()
@@ -459,6 +470,42 @@ def test_files_that_are_missing_and_targets_that_clash_are_errors_at_build(tmp_p
         stage.write(jf.files(str(tmp_path / "out"), format="parquet"), name="two")
     with pytest.raises(JobDefinitionError, match=r"step 'csv': .*tags"):
         stage.write(jf.files(str(tmp_path / "csv"), format="csv"), name="csv")
+
+
+def test_one_file_of_a_source_without_end_is_an_error_since_nobody_would_see_it(tmp_path: Path) -> None:
+    endless = jf.Pipeline().read(jf.generator({"x": pa.int64()}, rate=1), name="endless")
+    with pytest.raises(JobDefinitionError, match=r"seen when all rows are written, and 'endless' has no end; .*files"):
+        endless.write(jf.files(str(tmp_path / "out.csv")))
+    endless.write(jf.files(str(tmp_path / "out"), format="csv"))
+
+
+def test_event_time_after_other_steps_says_where_it_belongs() -> None:
+    stage = flights(jf.Pipeline()).drop("tags")
+    with pytest.raises(AttributeError, match="'with_event_time': it directly follows read, before other steps"):
+        stage.with_event_time("scheduled")
+    with pytest.raises(AttributeError, match="'Stage' object has no attribute 'groupby'$"):
+        stage.groupby("carrier")
+
+
+def test_columns_of_a_generator_have_types() -> None:
+    with pytest.raises(JobDefinitionError, match=r"generator: columns are names with types of pyarrow, .*'int'"):
+        jf.generator({"x": "int"})  # type: ignore[dict-item]
+    with pytest.raises(JobDefinitionError, match="generator: it needs columns such as .*, or a function .*, got 5"):
+        jf.generator(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda row: 3, r"a row must be a dict of columns, it made 3 \(int\)"),
+        (lambda row: {"b": 1}, r"a row has none of the columns of its schema \(a\): {'b': 1}"),
+    ],
+)
+def test_a_function_over_rows_that_gives_none_says_so(function: Callable[[Any], Any], message: str) -> None:
+    rows = jf.Pipeline().read(jf.memory({"a": [1]}))
+    rows.map_rows(function, schema=pa.schema([("a", pa.int64())])).collect()
+    with pytest.raises(JobFailedError, match=message):
+        jf.LocalCluster(workers=1).submit(rows.pipeline, progress=False).wait()
 
 
 def test_a_target_that_holds_files_is_an_error_at_submission(tmp_path: Path) -> None:

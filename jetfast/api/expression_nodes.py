@@ -131,7 +131,7 @@ class Arithmetic:
         if self.operator == "%":
             return self.lower_remainder(left, right, lowering, mask)
         function = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"}[self.operator]
-        checked = lowering.call(function, [lowering.masked(left, mask), right[0]])
+        checked = call_on_two(lowering, function, (lowering.masked(left, mask), left[1]), right, self)
         if lowering.null_on_error and pa.types.is_signed_integer(checked[1]):
             return self.lower_overflow(left, right, checked[1], lowering, mask)
         return checked
@@ -190,6 +190,17 @@ class Arithmetic:
         return f"({self.left} {self.operator} {self.right})"
 
 
+def call_on_two(lowering: Lowering, function: str, left: Typed, right: Typed, node: Arithmetic | Comparison) -> Typed:
+    """Call a function, and say so if it does not take these types together."""
+    try:
+        return lowering.call(function, [left[0], right[0]])
+    except pa.ArrowNotImplementedError as error:
+        raise ExpressionTypeError(
+            f"{node} does not fit the types of its columns: {left[1]} {node.operator} {right[1]}; cast one side, such "
+            f'as col("x").cast("{right[1]}")'
+        ) from error
+
+
 def beside_each_other(left: Typed, right: Typed, node: Arithmetic | Comparison) -> tuple[Typed, Typed]:
     """Convert what stands beside a decimal, or the decimal beside a float; the others stay."""
     literals = [side.scalar if isinstance(side, Literal) else None for side in (node.left, node.right)]
@@ -218,7 +229,7 @@ class Comparison:
             ">": "greater",
             ">=": "greater_equal",
         }
-        return lowering.call(names[self.operator], [left[0], right[0]])
+        return call_on_two(lowering, names[self.operator], left, right, self)
 
     def read_text(self, side: Typed, other_type: pa.DataType, node: Node) -> Typed:
         if not (isinstance(node, Literal) and pa.types.is_string(side[1]) and pa.types.is_temporal(other_type)):

@@ -238,12 +238,12 @@ def aggregate(
     early_period_us: int | None = None,
 ) -> AggregateStage:
     """Check and add a window step."""
+    if not aggregates:
+        raise JobDefinitionError(f"step {name or 'agg'!r}: agg needs at least one aggregate, such as rows=jf.count()")
     key_names = [key for key, _ in keys]
     generated = shorten(f"agg({', '.join(aggregates)}{' by ' + ', '.join(key_names) if keys else ''}, {window})", 120)
     step_name = stage.pipeline._name_for(name, generated, stateful=True)
     schema = stage.schema
-    if not aggregates:
-        raise JobDefinitionError(f"step {step_name!r}: agg needs at least one aggregate, such as rows=jf.count()")
     time = stage.event_time
     if time is None:
         raise JobDefinitionError(

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from jetfast.api.following_steps import add_following
 from jetfast.api.keys import check_keys
 from jetfast.api.naming import require_columns
-from jetfast.api.steps import Output, PeekStep, RebalanceStep, SortStep, SourceStep, Step
+from jetfast.api.steps import Output, PeekStep, RebalanceStep, SortStep, endless_source
 from jetfast.errors import JobDefinitionError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def sort(stage: Stage, by: tuple[str, ...], descending: bool | Sequence[bool], n
     flags = [descending] * len(by) if isinstance(descending, bool) else list(descending)
     if len(flags) != len(by):
         raise JobDefinitionError(f"step {step_name!r}: descending= has {len(flags)} values for {len(by)} columns")
-    endless = _endless_source(stage._output.step)
+    endless = endless_source(stage._output.step)
     if endless is not None:
         raise JobDefinitionError(f"step {step_name!r}: sort waits for the end of its input, and {endless!r} has none")
     keys = [(column, "descending" if flag else "ascending") for column, flag in zip(by, flags, strict=True)]
@@ -56,10 +56,3 @@ def peek(stage: Stage, limit: int, name: str | None) -> Output:
 
 def _add(stage: Stage, kind: type[RebalanceStep | SortStep | PeekStep], name: str, **settings: Any) -> Output:
     return add_following(kind, stage, name, stage.schema, time=stage.event_time, early=stage._early, **settings)
-
-
-def _endless_source(step: Step) -> str | None:
-    """Name of a source before a step that need not end; None: all end."""
-    if isinstance(step, SourceStep):
-        return None if step.source.bounded else step.name
-    return next(filter(None, (_endless_source(output.step) for output in step.inputs)), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
@@ -37,7 +38,8 @@ class Pipeline:
         name : of the step, in metrics and messages; default: what the source calls itself
         """
         if not all(hasattr(source, attribute) for attribute in ("schema", "partitions", "open_reader")):
-            raise JobDefinitionError(f"read needs a source such as jf.files(...), got {source!r}")
+            meant = f"; did you mean read(jf.files({source!r}))?" if isinstance(source, str | os.PathLike) else ""
+            raise JobDefinitionError(f"read needs a source such as jf.files(...), got {source!r}{meant}")
         step = SourceStep(
             self,
             self._name_for(name, source.name, stateful=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +24,22 @@ class RowFunction:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         results = map(self.function, batch.to_pylist())
-        return pa.RecordBatch.from_pylist([row for row in results if row is not None], schema=self.schema)
+        return self.rows([row for row in results if row is not None])
+
+    def rows(self, made: list[Any]) -> pa.RecordBatch:
+        """Return a record batch of dicts. Raises TypeError or ValueError, saying so, if they are none of its schema."""
+        try:
+            rows = pa.RecordBatch.from_pylist(made, schema=self.schema)
+        except (TypeError, AttributeError) as error:
+            wrong = next((row for row in made if not isinstance(row, Mapping)), None)
+            if wrong is None:
+                raise
+            raise TypeError(f"a row must be a dict of columns, it made {wrong!r} ({type(wrong).__name__})") from error
+        if made and made[0] and not any(name in made[0] for name in self.schema.names):
+            raise ValueError(
+                f"a row has none of the columns of its schema ({', '.join(self.schema.names)}): {made[0]!r}"
+            )
+        return rows
 
 
 class FlatFunction(RowFunction):
@@ -32,7 +47,7 @@ class FlatFunction(RowFunction):
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         made = [row for results in map(self.function, batch.to_pylist()) for row in results or ()]
-        return pa.RecordBatch.from_pylist(made, schema=self.schema)
+        return self.rows(made)
 
 
 class ListElements:

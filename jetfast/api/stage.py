@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ from jetfast.api.keys import KeyColumns, checked_group_keys
 from jetfast.api.naming import named_column, require_distinct
 from jetfast.api.operations import OnError
 from jetfast.api.row_functions import BatchFunction
-from jetfast.api.steps import LATE_PORT, REJECTED_PORT, EarlyRows, Output, SinkStep
+from jetfast.api.steps import LATE_PORT, REJECTED_PORT, EarlyRows, Output, SinkStep, endless_source
 from jetfast.api.unions import unite
+from jetfast.core.guarantee import Delivery
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT
 from jetfast.core.source import Sink
@@ -407,7 +409,8 @@ class Stage:
     def write(self, sink: Sink, name: str | None = None) -> None:
         """Write these rows to a sink (`jf.files`, `jf.console`, `jf.collect`, ...); several times if you like."""
         if not all(hasattr(sink, attribute) for attribute in ("check", "open_writer")):
-            raise JobDefinitionError(f"write needs a sink such as jf.files(..., format=...), got {sink!r}")
+            meant = f"; did you mean write(jf.files({sink!r}))?" if isinstance(sink, str | os.PathLike) else ""
+            raise JobDefinitionError(f"write needs a sink such as jf.files(..., format=...), got {sink!r}{meant}")
         step_name = self.pipeline._name_for(name, sink.name, stateful=True)
         target = getattr(sink, "target", None)
         for other in self.pipeline._iterate():
@@ -418,6 +421,12 @@ class Stage:
         except JobDefinitionError as error:
             text = str(error).removeprefix(f"{step_name}: ")  # a step that is named after its sink
             raise JobDefinitionError(f"step {step_name!r}: {text}") from error
+        endless = endless_source(self._output.step)
+        if endless is not None and getattr(sink, "sink_delivery", None) is Delivery.WHOLE:
+            raise JobDefinitionError(
+                f"step {step_name!r}: it is seen when all rows are written, and {endless!r} has no end; write part "
+                'files to a directory: jf.files("directory", format=...)'
+            )
         self.pipeline._add(SinkStep(self.pipeline, step_name, (self._output,), {}, sink=sink))
 
     def collect(self, name: str = "result") -> None:
@@ -445,6 +454,14 @@ class Stage:
         if self._output.port != MAIN_PORT:
             return "late and rejected rows have no event time any more"
         return self._output.step.no_time_reason
+
+    if not TYPE_CHECKING:  # what is asked for here is missing
+
+        def __getattr__(self, name: str) -> Any:
+            missing = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name == "with_event_time":
+                missing += ": it directly follows read, before other steps"
+            raise AttributeError(missing, name=name, obj=self)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)

@@ -461,3 +461,10 @@ class SinkStep(Step):
 
 def source_schemas(source: Source) -> dict[int, pa.Schema]:
     return {MAIN_PORT: source.schema, REJECTED_PORT: REJECTED_SCHEMA}
+
+
+def endless_source(step: Step) -> str | None:
+    """Name of a source before a step that need not end; None: all end."""
+    if isinstance(step, SourceStep):
+        return None if step.source.bounded else step.name
+    return next(filter(None, (endless_source(output.step) for output in step.inputs)), None)

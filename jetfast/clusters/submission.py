@@ -57,8 +57,9 @@ class Submission:
             dag: bytes = cloudpickle.dumps(self.dag)
         except Exception as error:
             raise JobDefinitionError(
-                f"job {self.job}: a function or object of a step cannot be pickled, and so cannot go to the "
-                f"members: {error}"
+                f"job {self.job}: a function or object of {self._unpicklable_step()} cannot be pickled, and so cannot "
+                f"go to the members: {error}. What cannot be pickled must be made there: in the function, or in "
+                "create= of map_using_service"
             ) from error
         if len(dag) > DAG_BYTES_MAX:
             raise JobDefinitionError(
@@ -66,6 +67,16 @@ class Submission:
                 f"{DAG_BYTES_MAX // 10**6} MB can be sent. Rows in memory belong into files that members read"
             )
         return dag
+
+    def _unpicklable_step(self) -> str:
+        import cloudpickle
+
+        for name, vertex in self.dag.vertices.items():
+            try:
+                cloudpickle.dumps(vertex)
+            except Exception:
+                return f"step {name!r}"
+        return "a step"
 
     def pickled_store(self) -> bytes:
         """Return the snapshot store for members in other processes, as `messages.Prepare.snapshot_store`."""

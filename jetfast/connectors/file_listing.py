@@ -62,8 +62,7 @@ def list_files(
 
     A list must name files that exist. A directory gives its files of a known format (all of them if the format is
     given), without those whose names begin with "." or "_", and without its sub-directories. "**" in a pattern goes
-    through
-    them.
+    through them.
 
     Raises JobDefinitionError if there is none, or they are of several formats.
     """
@@ -75,8 +74,12 @@ def list_files(
             name: path for name, path in found.items() if file_format is not None or format_of(path) is not None
         }
         if not suitable:
-            seen = f"; what is there has other suffixes: {', '.join(list(found)[:3])}" if found else ""
-            raise JobDefinitionError(f"{what}: no file matches {written!r}{seen}")
+            if found:
+                raise JobDefinitionError(
+                    f"{what}: the suffix of {next(iter(found))!r} tells no format; give format=, one of "
+                    f"{', '.join(FORMATS)}"
+                )
+            raise JobDefinitionError(f"{what}: no file matches {written!r}")
     else:
         suitable = {}
         for item in paths:

@@ -43,8 +43,7 @@ def generator(
     ----------
     columns : names and types (integers in [0, 1000), floats in [0, 1), booleans, text out of 100 values, times that
         advance by 1/rate s a row, or 1 ms, from 2024-01-01); or a function of row numbers and a random generator that
-        gives
-        a record batch, a table or a dict of columns, and is picklable
+        gives a record batch, a table or a dict of columns, and is picklable
     rows : rows of all partitions together; None: without end
     rate : rows per second of all partitions together, by the wall clock; None: as fast as they are taken
     seed : another seed gives other rows
@@ -63,10 +62,14 @@ def generator(
     if seed < 0:
         raise JobDefinitionError(f"{label}: seed must not be negative, got {seed}")
     if isinstance(columns, pa.Schema | Mapping):
-        schema = columns if isinstance(columns, pa.Schema) else pa.schema(list(columns.items()))
+        schema = columns if isinstance(columns, pa.Schema) else _schema_of(label, columns)
         make: MakeRows = RandomColumns(schema, max(1, round(1_000_000 / rate)) if rate else 1_000)
-    else:
+    elif callable(columns):
         make = columns
+    else:
+        raise JobDefinitionError(
+            f'{label}: it needs columns such as {{"x": pa.int64()}}, or a function that makes rows, got {columns!r}'
+        )
     source = GeneratorSource(label, make, rows, rate, seed, partitions)
     try:
         source.schema = source.make_block(0, 0, 1).schema
@@ -75,6 +78,15 @@ def generator(
     except Exception as error:
         raise JobDefinitionError(f"{label}: the function failed on row 0: {type(error).__name__}: {error}") from error
     return source
+
+
+def _schema_of(label: str, columns: Mapping[str, pa.DataType]) -> pa.Schema:
+    try:
+        return pa.schema(list(columns.items()))
+    except (TypeError, ValueError) as error:
+        raise JobDefinitionError(
+            f'{label}: columns are names with types of pyarrow, such as {{"x": pa.int64()}}, got {columns!r}: {error}'
+        ) from error
 
 
 class RandomColumns:

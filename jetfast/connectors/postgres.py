@@ -139,7 +139,9 @@ class Postgres:
                 if row is None:
                     raise JobDefinitionError(f"{self.name}: there is no such table in {self._place()}")
                 return _Found(row[0], row[1], table_columns(connection, row[0]))
-        except (psycopg.Error, TransportError) as error:
+        except TransportError as error:
+            raise JobDefinitionError(str(error)) from error
+        except psycopg.Error as error:
             raise JobDefinitionError(f"{self.name}: {self._place()} cannot be asked: {error}") from error
 
     def connect(self, label: str = "jetfast") -> Any:

@@ -52,7 +52,7 @@ class ObjectStoreBlobs:
         except (AlreadyExistsError, PreconditionError):
             return False
         except Exception as error:
-            raise OutcomeUnknown(f"{self.name}: it is not known whether {name} was created: {error}") from error
+            raise OutcomeUnknown(f"{self.name}: it is not known whether {name} was created: {_said(error)}") from error
         return True
 
     def get(self, name: str) -> bytes | None:
@@ -113,8 +113,13 @@ class ObjectStoreBlobs:
             try:
                 self._opened = from_url(self.url, **self.options)
             except Exception as error:
-                raise JobDefinitionError(f"{self.name} cannot be opened: {error}") from error
+                raise JobDefinitionError(f"{self.name} cannot be opened: {_said(error)}") from error
         return self._opened
 
     def _unavailable(self, what: str, error: Exception) -> StoreUnavailable:
-        return StoreUnavailable(f"{self.name}: {what}: {error}")
+        return StoreUnavailable(f"{self.name}: {what}: {_said(error)}")
+
+
+def _said(error: Exception) -> str:
+    """Return what obstore says, without the structures that it prints behind that."""
+    return str(error).partition("\n\nDebug source:")[0]
