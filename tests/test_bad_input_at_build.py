@@ -100,8 +100,8 @@ ON_TIMED_STAGE: dict[str, tuple[Callable[[Any], object], str]] = {
     "computed key without a name": (lambda s: s.group_by(col("distance") % 10), "needs a name: add .alias(...)"),
     "types that do not fit": (
         lambda s: s.with_column("x", col("carrier") + 1),
-        "step 'with_column(x)', column 'x': (carrier + 1) does not fit the types of its columns: string + int32; cast one "
-        'side, such as col("x").cast("int32")',
+        "step 'with_column(x)', column 'x': (carrier + 1) does not fit the types of its columns: string + int32; cast "
+        'one side, such as col("x").cast("int32")',
     ),
     "comparison of types that do not fit": (
         lambda s: s.where(col("carrier") > 5),
