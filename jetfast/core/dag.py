@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 
 import pyarrow as pa
 
@@ -103,8 +104,11 @@ class Dag:
         """Raise JobDefinitionError for an edge that would never be read, because one that is read first cannot end.
 
         That never ends whose source is endless. And one source must not feed both: queues are bounded, so the edge that
-        is not read yet would hold up the source, and with it the edge that is.
+        is not read yet would hold up the source, and with it the edge that is. So no source may wait for itself, nor by
+        way of others that wait for it.
         """
+        waits: dict[str, set[str]] = {}
+        """Of each source, those that must end before it is read to its end."""
         for first in self.edges:
             later = [edge for edge in self.inbound(first.destination) if edge.priority > first.priority]
             if not later:
@@ -121,6 +125,16 @@ class Dag:
                         f"{names}, but source {min(shared)!r} feeds both, and would wait for room in the second for "
                         "ever: read it twice, as two sources"
                     )
+                for source in self.sources_of(edge.source):
+                    waits.setdefault(source, set()).update(sources)
+        try:
+            TopologicalSorter(waits).prepare()
+        except CycleError as error:
+            circle = " for ".join(map(repr, reversed(error.args[1])))
+            raise JobDefinitionError(
+                f"sources would wait for each other for ever, {circle}: each is read to its end before another "
+                "that must end before it. Read one of them twice, as two sources"
+            ) from None
 
     def digest(self) -> str:
         """Return a text that is equal for graphs of equal steps, edges and types; what functions do is not in it."""

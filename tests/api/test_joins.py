@@ -85,6 +85,11 @@ def test_a_table_that_never_ends_and_a_source_that_feeds_both_sides_are_refused(
     both.hash_join(both.drop("w"), on="k").collect()
     with pytest.raises(JobDefinitionError, match="source 'both' feeds both"):
         jf.LocalCluster().submit(pipeline, progress=False)
+    left, right = stages()
+    left.hash_join(right, on="k", name="join").collect("one")
+    right.hash_join(left, on="k", name="back").collect("other")
+    with pytest.raises(JobDefinitionError, match="sources would wait for each other for ever, 'left' for 'right' for"):
+        jf.LocalCluster().submit(left.pipeline, progress=False)
 
 
 def test_results_of_windows_are_joined_by_the_last_moment_of_their_windows():

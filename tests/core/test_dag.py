@@ -76,3 +76,15 @@ def test_an_edge_that_is_read_first_and_never_ends_is_refused_naming_both_edges(
 def test_one_source_that_feeds_an_edge_and_another_that_is_read_before_it_is_refused():
     with pytest.raises(JobDefinitionError, match="source 'build' feeds both, and would wait for room"):
         joined(shared=True).check_priorities()
+
+
+def test_sources_that_wait_for_each_other_are_refused_in_their_order():
+    dag = Dag("dag")
+    for name in ("a", "b", "c", "ab", "bc", "ca"):
+        dag.add_vertex(Vertex(name, Processor))
+    for join in ("ab", "bc", "ca"):
+        stream, table = join
+        dag.add_edge(Edge(stream, join, SCHEMA, priority=1))
+        dag.add_edge(Edge(table, join, SCHEMA, ordinal=1))
+    with pytest.raises(JobDefinitionError, match="wait for each other for ever, 'a' for 'b' for 'c' for 'a': each is"):
+        dag.check_priorities()
