@@ -139,6 +139,7 @@ class MapStateful(KeyedState):
         assert self.on_evict is not None
         there = states.is_valid()
         keys = self.index.keys_of(slots).to_arrow().filter(there)
+        ended = np.minimum(ended, MAX_TIME + min(self.input.time_shift_us, 0)) - self.input.time_shift_us
         times = pa.array(ended).cast(pa.timestamp("us"))
         if self.ttl_us is None:
             times = pa.nulls(len(ended), pa.timestamp("us"))

@@ -248,6 +248,15 @@ def test_keys_whose_time_to_live_has_passed_are_forgotten():
     assert len(processor.seen) == 64
 
 
+def test_the_times_of_states_that_end_are_those_of_the_column_where_event_time_is_before_it():
+    of_windows = KeyedInput(SCHEMA, ("k",), tuple(SCHEMA.names), "t", time_shift_us=-1)
+    processor = opened(MapStateful(of_windows, collect, tell, STATE, RESULT, 5))
+    list(processor.process(0, Batch.from_arrow(rows_of([("a", 10, 1, None)]))))
+    assert list(processor.process_watermark(14)) == []
+    (ended,) = processor.process_watermark(15)
+    assert [plain(row["t"]) - 1 for row in ended.to_arrow().to_pylist()] == [14], "not behind the watermark before"
+
+
 def test_states_that_were_replaced_are_let_go(monkeypatch):
     monkeypatch.setattr(map_stateful, "COMPACT_STATES", 10)
     processor = opened(MapStateful(keyed(None), collect, None, STATE, RESULT, None))
