@@ -1,19 +1,32 @@
 """Many seeds: runs each, and adds up what came of them."""
 
+import io
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
 
-from tests.simulation.simulated_run import Outcome, simulate
+from tests.simulation.programs.program import Program, shrink
+from tests.simulation.simulated_run import Outcome, program_of, simulate
+
+PIPELINES: dict[str, Callable[[int], bool]] = {
+    "windows": lambda seed: False,
+    "operators": lambda seed: True,
+    "mixed": lambda seed: seed % 3 == 0,
+}
+"""Whether a seed runs a random program of all operators, or sources, windows and sinks of every kind."""
 
 
-def run_quietly(seed: int) -> tuple[Outcome, float]:
-    """Run a seed; return what came of it and its CPU seconds."""
+def run_quietly(seed: int, pipelines: str = "windows", program: Program | None = None) -> tuple[Outcome, float]:
+    """Run a seed; return what came of it and its CPU seconds. `program`: another one than that of the seed."""
     logging.disable(logging.CRITICAL)
     before = time.process_time()
     try:
-        outcome = simulate(seed)
+        with redirect_stdout(io.StringIO()):  # `peek` prints
+            if program is None and PIPELINES[pipelines](seed):
+                program = program_of(seed)
+            outcome = simulate(seed, program=program)
     finally:
         logging.disable(logging.NOTSET)
     return outcome, time.process_time() - before
@@ -49,3 +62,8 @@ def summarize(runs: Iterable[tuple[Outcome, float]]) -> dict[str, object]:
         "cpu_s_per_seed": round(cpu_s / seeds, 4),
         "problems": problems,
     }
+
+
+def smallest_failing(seed: int) -> Program:
+    """The program of a seed that fails, as small as it can be made."""
+    return shrink(program_of(seed), lambda program: not run_quietly(seed, program=program)[0].good)

@@ -62,7 +62,7 @@ def _forget_an_id(original: Any) -> Any:
     return save_snapshot
 
 
-def _save_a_row_less(original: Any) -> Any:
+def save_a_row_less(original: Any) -> Any:
     def save_snapshot(self: Any) -> Iterator[Any]:
         for state in original(self):
             yield state if state.kind == "bounds" else replace(state, rows=state.rows.slice(1))
@@ -330,7 +330,7 @@ STORE_FAILURES = {
 
 MUTATIONS: dict[str, Mutation] = {
     "forget an id in the snapshot": _replace(TransactionalSinkProcessor, "save_snapshot", _forget_an_id),
-    "save one key of windows less": _replace(KeyedWindow, "save_snapshot", _save_a_row_less),
+    "save one key of windows less": _replace(KeyedWindow, "save_snapshot", save_a_row_less),
     "save the positions of the snapshot before": _replace(SourceReader, "save_snapshot", _save_the_position_before),
     "keep partial results at a barrier": _replace(AccumulateByFrame, "process_barrier", _keep_partials),
     "align one queue less": _replace(Inbound, "take_barrier", _align_one_queue_less),

@@ -21,6 +21,9 @@ from jetfast.core.guarantee import Guarantee
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position, Rows
 from jetfast.testing import AcknowledgingQueue, Faults, StoredRows, TransactionalMemory
+from tests.simulation.programs.answer import Answer
+from tests.simulation.programs.operator import Builder
+from tests.simulation.programs.program import Program
 
 SECOND_US = 1_000_000
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("t", pa.timestamp("us"))])
@@ -39,22 +42,22 @@ class Sink:
     """A sink of a scenario: the outside system, and what must be in it in the end."""
 
     system: TransactionalMemory | StoredRows
-    expected: "Counter[Row]"
-    columns: tuple[str, ...]
+    answer: Answer
     repeats: bool
     """Are rows allowed to come more than once? (At least once.)"""
 
     def rows(self) -> "Counter[Row]":
         """What is visible."""
-        return Counter(tuple(_plain(row[name]) for name in self.columns) for row in self.system.rows())
+        return self.answer.of(self.system.rows())
 
     def problems(self) -> tuple[list[Row], list[Row]]:
         """Rows that are lost, and rows that are there too often or should not be there at all."""
         found = self.rows()
-        lost = list((self.expected - found).elements())
-        surplus = found - self.expected
+        expected = self.answer.expected
+        lost = list((expected - found).elements())
+        surplus = found - expected
         if self.repeats:
-            surplus = Counter({row: count for row, count in surplus.items() if row not in self.expected})
+            surplus = Counter({row: count for row, count in surplus.items() if row not in expected})
         return lost, list(surplus.elements())
 
     def in_doubt(self) -> list[str]:
@@ -108,12 +111,23 @@ def slow(source: MemorySource) -> SlowSource:
     )
 
 
-def make_scenario(random: Random, now_us: Callable[[], int]) -> Scenario:
-    """Return a scenario. `now_us`: the clock of the systems around the job."""
+def make_scenario(random: Random, now_us: Callable[[], int], program: Program | None = None) -> Scenario:
+    """Return a scenario, that of a program if there is one. `now_us`: the clock of the systems around the job."""
+    if program is not None:
+        return run_program(program, random, now_us)
     guarantee = Guarantee.EXACTLY_ONCE if random.random() < 0.85 else Guarantee.AT_LEAST_ONCE
     scenario = Scenario(jf.Pipeline("simulated"), guarantee)
     for _ in range(1 if random.random() < 0.75 else 2):
         add_source(scenario, random, now_us)
+    return scenario
+
+
+def run_program(program: Program, random: Random, now_us: Callable[[], int]) -> Scenario:
+    """Return the scenario of a program, exactly once: what it says of each row is certain then."""
+    scenario = Scenario(jf.Pipeline("simulated"), Guarantee.EXACTLY_ONCE)
+    answers = program.answers()
+    for name, stage in program.build(Builder(scenario.pipeline, slow)).items():
+        _add_sink(scenario, random, now_us, stage, answers[name], (), name)
     return scenario
 
 
@@ -135,8 +149,8 @@ def add_source(scenario: Scenario, random: Random, now_us: Callable[[], int]) ->
         if timed and random.random() < 0.6:
             _add_windows(scenario, random, now_us, stage, rows, name)
         else:
-            expected = Counter((row[0], row[1]) for row in rows)
-            _add_sink(scenario, random, now_us, stage.select("id", "k"), expected, ("id", "k"), ("id",), name)
+            answer = Answer(("id", "k"), Counter((row[0], row[1]) for row in rows))
+            _add_sink(scenario, random, now_us, stage.select("id", "k"), answer, ("id",), name)
 
 
 def _partitions(scenario: Scenario, random: Random, number: int, first_id: int) -> tuple[Stage, list[RawRow]]:
@@ -216,9 +230,9 @@ def _add_windows(
             row: Row = (*([key] if keyed else []), start, end, len(ids), sum(ids), ids[0], ids[-1])
             # Collected by time: ties are possible, so values are compared as a set.
             expected[(*row, tuple(ids)) if collects else row] += 1
-    columns = (*(["k"] if keyed else []), "window_start", "window_end", "n", "s", "lo", "hi")
     identity = (*(["k"] if keyed else []), "window_start", "window_end")
-    _add_sink(scenario, random, now_us, results, expected, (*columns, "ids") if collects else columns, identity, name)
+    columns = (*identity, *aggregates)
+    _add_sink(scenario, random, now_us, results, Answer(columns, expected, any_order=True), identity, name)
 
 
 def _windows(rows: list[RawRow], size_us: int, slide_us: int) -> list[tuple[int, int, list[RawRow]]]:
@@ -247,17 +261,17 @@ def _add_sink(
     random: Random,
     now_us: Callable[[], int],
     stage: Stage,
-    expected: "Counter[Row]",
-    columns: tuple[str, ...],
+    answer: Answer,
     identity: tuple[str, ...],
     name: str,
 ) -> None:
-    """Write to a system of a random kind, which fails at random."""
+    """Write to a system of a random kind, which fails at random. `identity`: columns that tell rows apart, if any."""
     rates = {call: random.choice([0.0, 0.0, 0.03]) for call in _CALLS}
     rates["slow"] = random.choice([0.0, 0.3])
     faults = Faults(Random(random.getrandbits(32)), rates)
     options: dict[str, Any] = {"name": f"system {name}", "faults": faults}
-    kind = random.choice(["named", "overlapping", "pool of 2", "pool of 3", "staged", "by key"])
+    kinds = ["named", "overlapping", "pool of 2", "pool of 3", "staged"]
+    kind = random.choice([*kinds, "by key"] if identity else kinds)
     system: TransactionalMemory | StoredRows
     if kind == "by key":
         system = StoredRows(*identity, **options)
@@ -272,7 +286,7 @@ def _add_sink(
         system = TransactionalMemory.named(overlaps=kind == "overlapping", **options)
     scenario.faults.append(faults)
     repeats = scenario.guarantee is Guarantee.AT_LEAST_ONCE
-    scenario.sinks.append(Sink(system, expected, columns, repeats))
+    scenario.sinks.append(Sink(system, answer, repeats))
     stage.write(system.sink(), name=f"sink {name}")
 
 
@@ -282,14 +296,3 @@ _CALLS = ("begin", "write", "prepare", "commit", "rollback", "list", "forget")
 def _record_batch(rows: list[RawRow]) -> pa.RecordBatch:
     ids, keys, times = ([row[index] for row in rows] for index in range(3))
     return pa.record_batch([pa.array(ids), pa.array(keys), pa.array(times, pa.timestamp("us"))], schema=SCHEMA)
-
-
-def _plain(value: Any) -> Any:
-    """A value as the expected rows have it."""
-    if isinstance(value, list):
-        return tuple(sorted(value))
-    if hasattr(value, "timestamp"):
-        import datetime
-
-        return (value - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)
-    return value

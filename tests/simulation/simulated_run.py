@@ -35,8 +35,10 @@ from jetfast.errors import JetfastError, JobCancelledError, JobDefinitionError, 
 from jetfast.testing import VirtualClock
 from tests.simulation.faulty_store import FaultyStore
 from tests.simulation.operations import Operations
+from tests.simulation.programs.program import Program, draw_program
 from tests.simulation.scenario import make_scenario
 from tests.simulation.simulated_leases import SimulatedLease
+from tests.simulation.simulated_services import services_in_order
 from tests.simulation.stepped_job import SteppedJob, SteppedMember
 
 STEPS_MAX = 60_000
@@ -99,13 +101,16 @@ class _Fault:
 class SimulatedRun:
     """See above. `run` may be called once."""
 
-    def __init__(self, seed: int, store_failures: float | None = None) -> None:
-        """`store_failures`: the probability that a call of the store fails; None: the seed chooses."""
+    def __init__(self, seed: int, store_failures: float | None = None, program: Program | None = None) -> None:
+        """`store_failures`: the probability that a call of the store fails; None: the seed chooses.
+
+        `program`: what the job does; None: the seed chooses sources, windows and sinks of every kind.
+        """
         self.outcome = Outcome(seed)
         self.random = Random(f"order of {seed}")
         choice = Random(f"scenario of {seed}")
         self.clock = VirtualClock()
-        self.scenario = make_scenario(choice, self.clock)
+        self.scenario = make_scenario(choice, self.clock, program)
         rate = choice.choice([0.0, 0.0, 0.02, 0.06])
         rate = rate if store_failures is None else store_failures
         self.store = FaultyStore(Random(f"store of {seed}"), rate, self.note)
@@ -143,7 +148,8 @@ class SimulatedRun:
     def run(self) -> Outcome:
         set_crash_hook(self._reach)
         try:
-            self._run()
+            with services_in_order(Random(f"services of {self.outcome.seed}")):
+                self._run()
         except (JetfastError, AssertionError) as error:
             self._problem(f"{type(error).__name__}: {error}")
         finally:
@@ -447,12 +453,22 @@ class SimulatedRun:
                 self._problem(f"{name}: {len(duplicated)} rows are there that should not, such as {duplicated[:3]}")
             if not self.zombies and not self.old_jobs and (in_doubt := scenario_sink.in_doubt()):
                 self._problem(f"{name}: transactions are left: {in_doubt}")
-            self.digest.update(repr(sorted(scenario_sink.rows().items())).encode())
+            self.digest.update(repr(sorted(scenario_sink.rows().items(), key=repr)).encode())
 
     def _problem(self, text: str) -> None:
         self.outcome.problems.append(text)
 
 
-def simulate(seed: int, store_failures: float | None = None) -> Outcome:
+def simulate(seed: int, store_failures: float | None = None, program: Program | None = None) -> Outcome:
     """Run one seed; see `SimulatedRun`."""
-    return SimulatedRun(seed, store_failures).run()
+    return SimulatedRun(seed, store_failures, program).run()
+
+
+def program_of(seed: int) -> Program:
+    """The program of all operators that is run with a seed."""
+    return draw_program(Random(f"program of {seed}"))
+
+
+def simulate_operators(seed: int) -> Outcome:
+    """Run one seed with its random program of all operators."""
+    return simulate(seed, program=program_of(seed))

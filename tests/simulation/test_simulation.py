@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from jetfast.core.crash_points import CRASH_POINTS
-from tests.simulation.campaign import summarize
+from tests.simulation.campaign import run_quietly, summarize
 from tests.simulation.mutations import MUTATIONS, STORE_FAILURES
 from tests.simulation.operations import OPERATIONS
 from tests.simulation.simulated_run import KINDS, simulate
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.simulation
 SEEDS = 2_000
 SEEDS_PER_TEST = 100
 SEEDS_PER_MUTATION = 600
+SEEDS_OF_OPERATORS = 150
 STORE_FAULTS = ("store refuses", "decision unknown")
 
 
@@ -34,6 +35,13 @@ def test_no_row_is_lost_or_doubled_whatever_fails(first: int) -> None:
     result = summarize((simulate(seed), 0.0) for seed in range(first, first + SEEDS_PER_TEST))
     assert result["problems"] == []
     assert (result["lost"], result["duplicated"], result["stuck"]) == (0, 0, 0)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", range(0, SEEDS_OF_OPERATORS, 50))
+def test_random_pipelines_of_all_operators_lose_and_double_no_row_whatever_fails(first: int) -> None:
+    result = summarize(run_quietly(seed, "operators") for seed in range(first, first + 50))
+    assert result["problems"] == []
 
 
 @pytest.mark.timeout(600)
@@ -58,11 +66,11 @@ def test_a_broken_protocol_is_caught(name: str) -> None:
 def test_one_seed_is_one_run_to_the_byte_in_any_process() -> None:
     seeds = range(12)
     program = (
-        "import logging; from tests.simulation.simulated_run import simulate; logging.disable(50)\n"
-        f"for seed in {seeds}: print(simulate(seed).digest)"
+        "from tests.simulation.campaign import run_quietly\n"
+        f"for seed in {seeds}: print(run_quietly(seed, 'mixed')[0].digest)"
     )
-    digests = [simulate(seed).digest for seed in seeds]
-    assert [simulate(seed).digest for seed in seeds] == digests
+    digests = [run_quietly(seed, "mixed")[0].digest for seed in seeds]
+    assert [run_quietly(seed, "mixed")[0].digest for seed in seeds] == digests
     for hash_seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", program],
