@@ -1,4 +1,4 @@
-"""The cluster of processes on this host: members talk over sockets; this process coordinates.
+"""The cluster of processes on this host: members talk through shared memory; this process coordinates.
 
     submit        checks and plans, listens, and starts one process per member
     a member      registers over a proven connection; its thread here reads what it says until the connection ends

@@ -1,6 +1,8 @@
 """Items cross a socket in order, as they were, and never more of them than the receiver has room for."""
 
 import decimal
+import gc
+import mmap
 import os
 import socket
 import struct
@@ -18,9 +20,11 @@ from hypothesis import strategies as st
 
 from jetfast.core.batch import Batch
 from jetfast.core.items import ACTIVE, DONE, IDLE, Barrier, Item, Watermark
+from jetfast.engine.shared_rings import make_ring
 from jetfast.engine.socket_transport import SocketTransport
 from jetfast.engine.transport import ChannelId, ReceivingEnd, SendingEnd
 from jetfast.errors import ProtocolError, TransportError
+from jetfast.kernels.byte_rings import RING_HEAD_BYTES, RingWriter
 
 CHANNEL = ChannelId(3, 1, 2)
 NUMBERS = pa.schema([("n", pa.int64())])
@@ -370,8 +374,17 @@ GARBAGE = {
 }
 
 
+def ring_to(there: socket.socket) -> RingWriter:
+    """Hand a ring over a bare socket, as a peer does."""
+    ring, descriptor = make_ring(1 << 16)
+    socket.send_fds(there, [frame(8)], [descriptor])
+    os.close(descriptor)
+    return ring
+
+
+@pytest.mark.parametrize("through_ring", [False, True], ids=["socket", "ring"])
 @pytest.mark.parametrize("kind", GARBAGE)
-def test_a_peer_that_sends_garbage_is_dropped_and_only_it(kind: str) -> None:
+def test_a_peer_that_sends_garbage_is_dropped_and_only_it(kind: str, through_ring: bool) -> None:
     (here, there), (good_here, good_there) = socket.socketpair(), socket.socketpair()
     transport = SocketTransport(0, {1: here, 2: good_here})
     good = SocketTransport(2, {0: good_there})
@@ -379,7 +392,10 @@ def test_a_peer_that_sends_garbage_is_dropped_and_only_it(kind: str) -> None:
     sender = transport.sender(1, CHANNEL, NUMBERS, 4)
     good_receiver = transport.receiver(2, CHANNEL, NUMBERS, 4)
     good_sender = good.sender(0, CHANNEL, NUMBERS, 4)
-    there.sendall(GARBAGE[kind])
+    if through_ring:
+        assert ring_to(there).offer([GARBAGE[kind]])
+    else:
+        there.sendall(GARBAGE[kind])
     assert "member 1" in until(lambda: loss_told_to(sender))
     there.settimeout(GIVE_UP_S)
     try:
@@ -392,6 +408,107 @@ def test_a_peer_that_sends_garbage_is_dropped_and_only_it(kind: str) -> None:
     transport.close()
     good.close()
     there.close()
+
+
+def handed_over(there: socket.socket, descriptor: int, head: bytes) -> None:
+    socket.send_fds(there, [head], [descriptor])
+    os.close(descriptor)
+
+
+def unsealed(size: int) -> int:
+    descriptor = os.memfd_create("unsealed")
+    os.ftruncate(descriptor, size)
+    return descriptor
+
+
+def spoilt() -> int:
+    ring, descriptor = make_ring(1 << 16)
+    mmap.mmap(descriptor, RING_HEAD_BYTES + ring.capacity)[:8] = struct.pack("<Q", 2**63)
+    return descriptor
+
+
+BAD_RINGS: dict[str, Callable[[socket.socket], None]] = {
+    "memory that may shrink": lambda there: handed_over(there, unsealed(RING_HEAD_BYTES + 4096), frame(8)),
+    "a file": lambda there: handed_over(there, os.open(__file__, os.O_RDONLY), frame(8)),
+    "with half a head": lambda there: handed_over(there, make_ring(1 << 16)[1], frame(8)[:31]),
+    "with a frame of another kind": lambda there: handed_over(there, make_ring(1 << 16)[1], frame(99)),
+    "none": lambda there: there.sendall(frame(8)),
+    "positions that do not fit": lambda there: handed_over(there, spoilt(), frame(8)),
+    "a frame past it": lambda there: (ring_to(there), there.sendall(frame(2)))[-1],
+}
+
+
+@pytest.mark.parametrize("kind", BAD_RINGS)
+def test_a_peer_that_hands_over_a_bad_ring_is_dropped(kind: str) -> None:
+    here, there = socket.socketpair()
+    transport = SocketTransport(0, {1: here})
+    transport.receiver(1, CHANNEL, NUMBERS, 4)
+    sender = transport.sender(1, CHANNEL, NUMBERS, 4)
+    BAD_RINGS[kind](there)
+    there.shutdown(socket.SHUT_WR)
+    assert "member 1" in until(lambda: loss_told_to(sender))
+    transport.close()
+    there.close()
+
+
+def test_a_peer_that_spoils_our_ring_is_dropped() -> None:
+    here, there = socket.socketpair()
+    transport, sender = granted(there, here, 1000)
+    _, (descriptor,), _, _ = socket.recv_fds(there, 32, 1)
+    memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+    os.close(descriptor)
+    give(sender, rows(1))
+    memory[64:72] = struct.pack("<Q", 2**40)  # what it says to have taken
+
+    def fill() -> str:
+        try:
+            while sender.offer(rows(*range(3000))):
+                continue
+        except TransportError as error:
+            return str(error)
+        return ""
+
+    assert "spoilt" in until(fill)
+    transport.close()
+    there.close()
+
+
+def test_what_a_peer_put_into_its_ring_before_it_was_killed_is_given() -> None:
+    here, there = socket.socketpair()
+    transport = SocketTransport(0, {1: here})
+    receiver = transport.receiver(1, CHANNEL, NUMBERS, 4)
+    ring = ring_to(there)
+    whole = [bytes(piece) for piece in rows(7, 8).encode()]
+    cut = rows(9).encode()
+    assert ring.offer([frame(1, byte_count=sum(map(len, whole)), value=2), *whole])
+    assert ring.offer([frame(1, byte_count=sum(len(piece) for piece in cut), value=1), bytes(cut[0])[:5]])
+    there.close()
+    assert numbers_of(take(receiver)) == [7, 8]
+    with pytest.raises(TransportError, match="member 1 is lost"):
+        take(receiver)
+    transport.close()
+
+
+def test_a_transport_leaves_no_descriptor_and_no_memory_behind() -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    def mapped() -> int:
+        with open("/proc/self/maps") as maps:
+            return sum("jetfast-ring" in line for line in maps)
+
+    Pair().close()
+    gc.collect()
+    before = descriptors(), mapped()
+    for _ in range(3):
+        pair = Pair()
+        give(pair.sender, rows(1))
+        take(pair.receiver)
+        assert mapped() > before[1]
+        pair.close()
+    del pair
+    gc.collect()
+    assert (descriptors(), mapped()) == before
 
 
 def test_a_channel_is_opened_once_and_to_known_peers_only(pair: Pair) -> None:
