@@ -1,14 +1,16 @@
 """Kills processes of running jobs, by SIGKILL, and looks for each of their rows in what they wrote.
 
-    python -m tests.chaos --cluster processes --sink files|postgres --kills N [--pipeline numbered|nexmark-q5]
+    python -m tests.chaos --cluster processes|spark --sink files|postgres --kills N [--pipeline numbered|nexmark-q5]
                           [--seed S] [--jobs J] [--json]
 
 Members and coordinators die at random moments and at each crash point of a snapshot round; J jobs at once. The pipeline
 is one of numbered rows, or a query of NEXMark about 5 million events with a snapshot each second, whose rows must be
-those of DuckDB; its processes die at random moments. With --json
-the last line is one object: `kills`, `kills_per_point`, `rows` (that were to be written), `lost`, `duplicated`, `wrong`
-(rows that nobody has read), `left` (transactions and files that are neither visible nor removed), `stuck`, and
-`recovery_s_mean` and `recovery_s_worst`: seconds from a kill to the first result after it.
+those of DuckDB; its processes die at random moments. On Spark (three executors of this host) members are Python
+workers, and executors and drivers die, too: a driver with its JVM.
+
+With --json the last line is one object: `kills`, `kills_per_point`, `rows` (that were to be written), `lost`,
+`duplicated`, `wrong` (rows that nobody has read), `left` (transactions and files that are neither visible nor removed),
+`stuck`, and `recovery_s_mean` and `recovery_s_worst`: seconds from a kill to the first result after it.
 
 Exit code 0: all is as it should be; 1: something was lost, duplicated or stuck, and standard error says what.
 """
@@ -19,24 +21,29 @@ import sys
 from typing import get_args
 
 from tests.chaos.campaign import failed, run_campaign, tell_on_standard_error
+from tests.chaos.grounds import ClusterKind
 from tests.chaos.targets import SinkKind
-from tests.chaos.works import WORKS
+from tests.chaos.works import NUMBERED_ON_SPARK, WORKS
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line says; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--cluster", choices=["processes"], default="processes")
+    parser.add_argument("--cluster", choices=get_args(ClusterKind), default="processes")
     parser.add_argument("--sink", choices=get_args(SinkKind), required=True)
     parser.add_argument("--pipeline", choices=list(WORKS), default="numbered", help="nexmark-q5 needs files")
     parser.add_argument("--kills", type=int, required=True, help="how many, or one more")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2, help="how many at once")
+    parser.add_argument("--jobs", type=int, default=0, help="how many at once; default: 2, on Spark 1")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     options = parser.parse_args(arguments)
-    if options.kills < 1 or options.jobs < 1:
+    if options.kills < 1 or options.jobs < 0:
         parser.error("--kills and --jobs must be at least 1")
     work = WORKS[options.pipeline]
+    if options.cluster == "spark":
+        if work.query:
+            parser.error(f"--pipeline {options.pipeline} runs on processes only")
+        work = NUMBERED_ON_SPARK
     if work.query and options.sink != "files":
         parser.error(f"--pipeline {options.pipeline} writes files only")
     figures = run_campaign(
@@ -44,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.kills,
         work=work,
         seed=options.seed,
-        jobs_at_once=options.jobs,
+        jobs_at_once=options.jobs or (1 if options.cluster == "spark" else 2),
         tell=tell_on_standard_error,
     )
     for problem in figures["stuck"]:

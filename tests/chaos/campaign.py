@@ -16,7 +16,7 @@ from typing import Any
 from jetfast.core.crash_points import CRASH_POINTS
 from tests.chaos.hunt import Hunt, Toll
 from tests.chaos.hunted_job import HuntedJob, StuckError
-from tests.chaos.kills import RANDOM_MOMENT, Kill, Occasion, plan_kills, plan_random_kills
+from tests.chaos.kills import RANDOM_MOMENT, Kill, Occasion, plan_kills, plan_kills_on_spark, plan_random_kills
 from tests.chaos.targets import Found, SinkKind, Targets, targets
 from tests.chaos.works import NUMBERED, Work
 
@@ -88,13 +88,18 @@ def run_campaign(
 ) -> dict[str, Any]:
     """Kill `kills` processes and return the figures, see `__main__`; `stuck` has what is to be read when one is.
 
-    Those of a query die at random moments, those of numbered rows at each crash point, too.
+    Those of a query die at random moments, those of numbered rows at crash points, too; on Spark executors die as well.
     """
     started_s = time.monotonic()
     planned: queue.SimpleQueue[Kill] = queue.SimpleQueue()
-    for kill in plan_random_kills(kills, seed) if work.query else plan_kills(kills, seed):
+    plan = plan_kills_on_spark if work.cluster == "spark" else plan_random_kills if work.query else plan_kills
+    for kill in plan(kills, seed):
         planned.put(kill)
-    with targets(kind, conninfo) as places, tempfile.TemporaryDirectory(prefix="jetfast-chaos-") as folder:
+    with (
+        targets(kind, conninfo) as places,
+        # Executors that were left alone may still write there.
+        tempfile.TemporaryDirectory(prefix="jetfast-chaos-", ignore_cleanup_errors=True) as folder,
+    ):
         campaign = Campaign(places, Path(folder), seed, tell, planned, kills, work)
         with ThreadPoolExecutor(jobs_at_once) as hunters:
             for done in [hunters.submit(campaign.hunt_until_done) for _ in range(jobs_at_once)]:
@@ -113,6 +118,7 @@ def summarize(tolls: Sequence[Toll], found: Sequence[Found], stuck: Sequence[str
         "kills": sum(toll.total for toll in tolls),
         "kills_per_point": {occasion: sum(toll.kills[occasion] for toll in tolls) for occasion in occasions},
         "members_killed": sum(toll.victims["member"] for toll in tolls),
+        "executors_killed": sum(toll.victims["executor"] for toll in tolls),
         "coordinators_killed": sum(toll.victims["coordinator"] for toll in tolls),
         "jobs": len(tolls),
         "rows": sum(one.rows for one in found),

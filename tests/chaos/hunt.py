@@ -79,7 +79,7 @@ class Hunt:
         for victim in planned.victims:
             if victim == "coordinator":
                 self.job.kill_coordinator()
-            elif not self.job.kill_member():
+            elif not self.job.kill_member(with_executor=victim == "executor"):
                 continue
             self._count(RANDOM_MOMENT, victim, now_s(), self.job.present)
 

@@ -13,14 +13,13 @@ from random import Random
 
 import msgspec
 
+from tests.chaos.grounds import SHAPES, descendants_of, executor_of, kill_all, kill_driver
 from tests.chaos.program import Settings
 from tests.chaos.targets import Target
 from tests.chaos.watched import Order, end_source
 from tests.chaos.works import Work
 
 ROOT = Path(__file__).parents[2]
-SHAPES = ((2, 1), (2, 1), (1, 2), (3, 1))
-"""Members, and workers of each, that a coordinator is started with, as chance has it."""
 STUCK_S = 300.0
 """A job that shows nothing for so long is stuck, however slow the machine is."""
 LOOK_S = 0.003
@@ -80,7 +79,7 @@ class HuntedJob:
         self.executions: dict[int, Execution] = {}
         self.deaths: dict[int, Death] = {}
         """By the number of the order."""
-        self.shape = SHAPES[0]
+        self.shape = SHAPES[work.cluster][0]
         """Of the present coordinator."""
         self.next_shape: tuple[int, int] | None = None
         """Of the next one; None: as chance has it."""
@@ -97,8 +96,10 @@ class HuntedJob:
 
     def close(self) -> None:
         """End it."""
+        started = descendants_of(self._program.pid)
         self._program.kill()
         self._program.wait()
+        kill_all(started)
         for execution in self.executions.values():
             for descriptor in execution.processes.values():
                 os.close(descriptor)
@@ -117,16 +118,20 @@ class HuntedJob:
 
     def kill_coordinator(self) -> None:
         """SIGKILL; `update` starts the next."""
-        self._program.kill()
+        kill_driver(self._program.pid)
         self._program.wait()
 
-    def kill_member(self) -> bool:
-        """SIGKILL to any member of the present execution that has not been killed yet; False: there is none."""
+    def kill_member(self, *, with_executor: bool = False) -> bool:
+        """SIGKILL to any member of the present execution that is alive, or to its executor; False: there is none."""
         processes = self.executions[self.present].processes
         if not processes:
             return False
-        descriptor = processes.pop(self._random.choice(list(processes)))
+        member = self._random.choice(list(processes))
+        descriptor = processes.pop(member)
         try:
+            if with_executor:
+                os.kill(executor_of(member), signal.SIGKILL)
+                return True
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         except ProcessLookupError:  # it has ended with its coordinator
             return False
@@ -178,7 +183,7 @@ class HuntedJob:
             self.completed = True
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        self.shape = self._random.choice(SHAPES) if self.next_shape is None else self.next_shape
+        self.shape = self._random.choice(SHAPES[self.work.cluster]) if self.next_shape is None else self.next_shape
         self.next_shape = None
         settings = Settings(self.target, self.work, *self.shape)
         command = [sys.executable, "-m", "tests.chaos.program", msgspec.json.encode(settings).decode()]

@@ -9,7 +9,7 @@ from jetfast.core.crash_points import CRASH_POINTS, CrashPoint
 
 RANDOM_MOMENT: Literal["random_moment"] = "random_moment"
 Occasion = CrashPoint | Literal["random_moment"]
-Victim = Literal["member", "coordinator"]
+Victim = Literal["member", "coordinator", "executor"]
 
 PASSES_MAX: dict[CrashPoint, int] = {
     # How often a process may pass the point before it dies there: those of a restart are passed once by each restart,
@@ -35,6 +35,14 @@ IN_A_RESTART: frozenset[CrashPoint] = frozenset(
 FEWER_PROCESSORS: CrashPoint = "between_two_commits"
 """Reached in a restart where one processor settles what two have left."""
 
+VICTIMS: Sequence[tuple[Victim, ...]] = [("member",)] * 12 + [("coordinator",)] * 5 + [("member", "member")] * 2
+"""A member mostly, the coordinator at times, seldom two members at once."""
+VICTIMS_ON_SPARK: Sequence[tuple[Victim, ...]] = [
+    *[("member",)] * 6,
+    *[("executor",)] * 5,
+    *[("coordinator",)] * 3,
+    ("member", "executor"),
+]
 DELAY_S_MAX = 0.4
 EARLY = 0.2
 
@@ -76,9 +84,22 @@ def plan_random_kills(count: int, seed: int) -> Sequence[Kill]:
     return [random_kill(random) for _ in range(count)]
 
 
-def random_kill(random: Random) -> Kill:
-    """Return one at a random moment: a member mostly, the coordinator at times, seldom two members at once."""
-    often: list[tuple[tuple[Victim, ...], int]] = [(("member",), 12), (("coordinator",), 5), (("member", "member"), 2)]
-    victims = random.choices([who for who, _ in often], [times for _, times in often])[0]
+def plan_kills_on_spark(count: int, seed: int) -> Sequence[Kill]:
+    """Return `count` kills: each kind of victim, and then two at random moments for each one at a crash point."""
+    random = Random(seed)
+    kills = [random_kill(random, (victims,)) for victims in (("member",), ("executor",), ("coordinator",))][:count]
+    points = [point for point in get_args(CrashPoint) if point not in IN_A_RESTART]
+    while len(kills) < count:
+        if len(kills) % 3:
+            kills.append(random_kill(random, VICTIMS_ON_SPARK))
+        else:
+            point = random.choice(points)
+            kills.append(Kill(point, passes=random.randint(0, PASSES_MAX[point])))
+    return kills
+
+
+def random_kill(random: Random, choices: Sequence[tuple[Victim, ...]] = VICTIMS) -> Kill:
+    """Return one at a random moment."""
+    victims = random.choice(choices)
     early = random.random() < EARLY
     return Kill(RANDOM_MOMENT, victims=victims, delay_s=random.uniform(0.0, DELAY_S_MAX), early=early)

@@ -14,6 +14,7 @@ import msgspec
 
 import jetfast as jf
 from jetfast.errors import JobDefinitionError
+from tests.chaos.grounds import open_cluster
 from tests.chaos.targets import Target
 from tests.chaos.watched import Watched
 from tests.chaos.works import Work
@@ -35,19 +36,18 @@ class Settings(msgspec.Struct, frozen=True):
 def main(settings: Settings) -> None:
     watched = Watched(settings.folder)
     pipeline = settings.work.pipeline(settings.target.sink(), watched)
-    store = jf.snapshots.directory(settings.folder / "snapshots")
-    cluster = jf.ProcessCluster(settings.members, settings.workers, snapshot_store=store)
-    try:
-        job = cluster.submit(
-            pipeline, name=settings.target.job, snapshot_interval=settings.work.snapshot_interval, progress=False
-        )
-    except JobDefinitionError as error:
-        if "is completed" not in str(error):
-            raise
-    else:
-        signal.signal(signal.SIGUSR1, lambda *_: tell(job))
-        assert job.guarantee is jf.Guarantee.EXACTLY_ONCE
-        job.wait()
+    with open_cluster(settings.work.cluster, settings.members, settings.workers, settings.folder) as cluster:
+        try:
+            job = cluster.submit(
+                pipeline, name=settings.target.job, snapshot_interval=settings.work.snapshot_interval, progress=False
+            )
+        except JobDefinitionError as error:
+            if "is completed" not in str(error):
+                raise
+        else:
+            signal.signal(signal.SIGUSR1, lambda *_: tell(job))
+            assert job.guarantee is jf.Guarantee.EXACTLY_ONCE
+            job.wait()
     watched.note("completed")
 
 

@@ -11,9 +11,9 @@ import pytest
 from jetfast.core.crash_points import CRASH_POINTS
 from tests.chaos.campaign import failed, run_campaign, summarize
 from tests.chaos.hunted_pipeline import KEYS, WINDOW_US
-from tests.chaos.kills import IN_A_RESTART, RANDOM_MOMENT, plan_kills
+from tests.chaos.kills import IN_A_RESTART, RANDOM_MOMENT, plan_kills, plan_kills_on_spark
 from tests.chaos.targets import Found, SinkKind, Target
-from tests.chaos.works import NEXMARK_Q5
+from tests.chaos.works import NEXMARK_Q5, NUMBERED_ON_SPARK
 from tests.connectors.postgres_server import PostgresServer
 
 KILLS = 20
@@ -31,6 +31,19 @@ def test_each_row_is_written_once_though_members_and_coordinators_are_killed_at_
     assert not failed(figures), figures
     assert figures["kills"] >= KILLS
     assert all(figures["kills_per_point"].values()), figures
+
+
+@pytest.mark.spark
+@pytest.mark.services
+@pytest.mark.timeout(1800)
+def test_each_row_is_written_once_though_workers_executors_and_drivers_of_spark_are_killed(
+    postgres_server: PostgresServer,
+) -> None:
+    figures = run_campaign("postgres", 3, work=NUMBERED_ON_SPARK, conninfo=postgres_server.conninfo)
+    print(figures)
+    assert figures["stuck"] == []
+    assert not failed(figures), figures
+    assert [figures[f"{victim}_killed"] for victim in ("members", "executors", "coordinators")] == [1, 1, 1]
 
 
 @pytest.mark.services
@@ -52,6 +65,16 @@ def test_a_plan_has_each_crash_point_alike_often(seed: int) -> None:
     assert len(planned) + 7 * len(IN_A_RESTART) == 200
     assert planned.count(RANDOM_MOMENT) > 80
     assert plan_kills(200, seed) == plan_kills(200, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_plan_for_spark_has_each_kind_of_victim_and_crash_points_in_between(seed: int) -> None:
+    victims = [kill.victims for kill in plan_kills_on_spark(3, seed)]
+    assert victims == [("member",), ("executor",), ("coordinator",)]
+    planned = plan_kills_on_spark(30, seed)
+    assert len(planned) == 30
+    assert sum(kill.occasion != RANDOM_MOMENT for kill in planned) == 9
+    assert plan_kills_on_spark(30, seed) == planned
 
 
 ROWS = 5 * WINDOW_US

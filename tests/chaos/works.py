@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 import jetfast as jf
+from tests.chaos.grounds import ClusterKind
 from tests.chaos.hunted_pipeline import hunted_pipeline
 from tests.chaos.hunted_query import answer_of, hunted_query
 from tests.chaos.targets import Found, Target
@@ -20,6 +21,7 @@ class Work(msgspec.Struct, frozen=True):
     rate: float
     """Rows that come in a second until the source is told to end."""
     snapshot_interval: str
+    cluster: ClusterKind = "processes"
     query: str = ""
     """Of NEXMark; empty: numbered rows."""
     events: int = 0
@@ -41,6 +43,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 NUMBERED = Work(rate=6_000.0, snapshot_interval="25ms")
+NUMBERED_ON_SPARK = Work(rate=6_000.0, snapshot_interval="100ms", cluster="spark")
 # In ten kills a small part of the events comes at this rate; the others when nobody is killed any more.
 NEXMARK_Q5 = Work(rate=30_000.0, snapshot_interval="1s", query="q5", events=5_000_000)
 WORKS = {"numbered": NUMBERED, "nexmark-q5": NEXMARK_Q5}

@@ -18,7 +18,7 @@ from jetfast.errors import JobCancelledError, MemberLostError, ResourcesError
 from jetfast.processors.sink import WriteSink
 from jetfast.processors.source import ReadSource
 from jetfast.spark import SparkCluster
-from tests.spark.executors import executor_of, local_cluster, parent_of
+from tests.chaos.grounds import executor_of, parent_of
 
 pytestmark = pytest.mark.spark
 
@@ -29,7 +29,10 @@ PATIENCE_S = 90.0
 
 @pytest.fixture(scope="module")
 def session(make_spark_session: Any) -> Any:
-    return local_cluster(make_spark_session, executors=2)
+    import pyspark
+
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))  # executors are started from it
+    return make_spark_session("local-cluster[2,2,1024]")
 
 
 class Exchange:

@@ -14,11 +14,11 @@ import jetfast as jf
 from jetfast.clusters.continuation import continue_job
 from jetfast.errors import JobCancelledError, JobDefinitionError, OperationRefused
 from jetfast.spark import SparkCluster
+from tests.chaos.grounds import executor_of
 from tests.chaos.hunted_pipeline import hunted_pipeline
 from tests.chaos.targets import Target
 from tests.chaos.watched import Watched, end_source
 from tests.chaos.works import ROWS_MARGIN
-from tests.spark.executors import executor_of, local_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -28,7 +28,10 @@ PATIENCE_S = 300.0
 
 @pytest.fixture(scope="module")
 def session(make_spark_session: Any) -> Any:
-    return local_cluster(make_spark_session, executors=2)
+    import pyspark
+
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))  # executors are started from it
+    return make_spark_session("local-cluster[2,2,1024]")
 
 
 def until(condition: Callable[[], object], what: str) -> None:
