@@ -22,7 +22,7 @@ from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.errors import ResourcesError
 from jetfast.spark.jobs import SparkJobs
 from jetfast.spark.shipping import pickle_with_modules, sent_by_spark
-from jetfast.spark.slots import WAIT_S, check_session, count_slots, require_slots
+from jetfast.spark.slots import WAIT_S, check_session, count_slots, require_slots, size_of
 from jetfast.types import PARTITION_COUNT, Duration, positive_duration_us
 
 DEFAULT_LEASE = "5s"
@@ -39,8 +39,10 @@ class SparkCluster(Cluster):
     Parameters
     ----------
     spark : SparkSession, in the driver's process (not Spark Connect)
-    members : engine instances; each holds one Spark slot while a job runs
-    workers : threads of each member
+    members : engine instances; each holds one Spark slot while a job runs. Default: as many as there are executors now
+        (two, if dynamic allocation is yet to bring them)
+    workers : threads of each member. Default: the cores of an executor; of a slot (spark.task.cpus), if `members` is
+        given
     host : name or address of this process that executors can reach; default: spark.driver.host
     port_range : (first, last) ports, both included, for this process and for members; default: any
     start_timeout : how long Spark may take to start all members
@@ -58,8 +60,8 @@ class SparkCluster(Cluster):
     def __init__(
         self,
         spark: Any,
-        members: int = 2,
-        workers: int = 1,
+        members: int | None = None,
+        workers: int | None = None,
         host: str | None = None,
         port_range: tuple[int, int] | None = None,
         start_timeout: Duration = "2m",
@@ -69,7 +71,8 @@ class SparkCluster(Cluster):
         lease: Duration | None = None,
     ) -> None:
         check_session(spark)
-        super().__init__(members, workers, snapshot_store=snapshot_store, partition_count=partition_count)
+        size = size_of(spark, members, workers)
+        super().__init__(size.members, size.workers, snapshot_store=snapshot_store, partition_count=partition_count)
         self.spark = spark
         self.host = host
         self.port_range = port_range

@@ -46,12 +46,11 @@ def read_dataframe(df: Any, *, directory: str | os.PathLike[str] | None = None) 
     spark = df.sparkSession
     folder = _new_folder(spark, directory, "rows")
     schema = arrow_schema(spark, df.schema)
-    df.mapInArrow(_WritePart(str(folder)), "rows long").collect()
-    for left in folder.glob(".writing-*"):
-        left.unlink(missing_ok=True)  # of an attempt that was killed
-    if not any(folder.iterdir()):
-        _write(folder / "part-none.arrow", schema, iter(()))
-    source = files(str(folder), format="ipc")
+    written = sorted(row["file"] for row in df.mapInArrow(_WritePart(str(folder)), "file string").collect())
+    if not written:
+        written = ["part-none.arrow"]
+        _write(folder / written[0], schema, iter(()))
+    source = files([folder / file for file in written], format="ipc")
     return _DataFrameRows(source.settings)
 
 
@@ -59,8 +58,8 @@ def run(
     pipeline: Pipeline,
     *,
     spark: Any = None,
-    members: int = 2,
-    workers: int = 1,
+    members: int | None = None,
+    workers: int | None = None,
     directory: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Any:
@@ -110,7 +109,11 @@ class _DataFrameRows(Files):
 
 @dataclass(frozen=True)
 class _WritePart:
-    """Writes the rows of a Spark partition to a file of their own; of two attempts the last one counts."""
+    """Writes the rows of a Spark partition to a file, and tells its name.
+
+    Each attempt has a file of its own, and counts if Spark takes its result: of a DataFrame that is computed twice the
+    rows may differ, and a copy that was too slow may end when others have begun to read.
+    """
 
     folder: str
 
@@ -122,8 +125,9 @@ class _WritePart:
         filled = (in_utc(rows) for rows in batches if rows.num_rows > 0)
         first = next(filled, None)
         if first is not None:
-            _write(Path(self.folder, f"part-{context.partitionId():05d}.arrow"), first.schema, iter([first]), filled)
-        yield from ()
+            file = f"part-{context.partitionId():05d}-{context.taskAttemptId()}.arrow"
+            _write(Path(self.folder, file), first.schema, iter([first]), filled)
+            yield pa.record_batch({"file": [file]})
 
 
 def _write(path: Path, schema: pa.Schema, *rows: Iterator[pa.RecordBatch]) -> None:

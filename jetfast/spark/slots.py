@@ -8,6 +8,8 @@ from jetfast.errors import JobDefinitionError, ResourcesError
 
 WAIT_S = 20.0
 _LOOK_S = 0.2
+_DYNAMIC_EXECUTORS = 2
+"""That are asked for where Spark starts executors for whoever asks."""
 
 
 class Slots(NamedTuple):
@@ -21,6 +23,8 @@ class Slots(NamedTuple):
     """Executors that there will be when all have come; None if nobody knows."""
     may_grow_to: int = 0
     """Slots that dynamic allocation may bring; 0 without it."""
+    per_executor: int = 1
+    """Of each executor that is up, or may come."""
 
     @property
     def free(self) -> int:
@@ -53,10 +57,52 @@ def check_session(spark: Any) -> None:
         )
 
 
+class Size(NamedTuple):
+    """Of a cluster of jetfast."""
+
+    members: int
+    workers: int
+    """Threads of each member."""
+
+
+def size_of(spark: Any, members: int | None, workers: int | None) -> Size:
+    """Return the size that is wanted, the rest chosen: by `choose_size`, or a thread for each core of a slot."""
+    if members is None:
+        chosen = choose_size(lambda: count_slots(spark))
+        return chosen if workers is None else Size(chosen.members, workers)
+    if workers is None:
+        workers = int(spark.sparkContext.getConf().get("spark.task.cpus", "1"))
+    return Size(members, workers)
+
+
+def choose_size(
+    look: Callable[[], Slots],
+    wait_s: float = WAIT_S,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Size:
+    """Return a member for each executor, with a thread for each of its cores.
+
+    Under dynamic allocation there may be no executor yet: two are asked for, if so many may come. Where nobody knows
+    how many will come, the first is waited for.
+    """
+    deadline = clock() + wait_s
+    while True:
+        slots = look()
+        executors = max(slots.executors, slots.executors_expected or 0)
+        if slots.may_grow_to:
+            executors = max(executors, min(_DYNAMIC_EXECUTORS, slots.may_grow_to // slots.per_executor))
+        if executors or clock() >= deadline:
+            break
+        sleep(_LOOK_S)
+    return Size(max(executors, 1), slots.per_executor * slots.cpus_per_task)
+
+
 def count_slots(spark: Any) -> Slots:
     """Return the slots of the executors that are up now."""
     context = spark.sparkContext
     cpus_per_task = int(context.getConf().get("spark.task.cpus", "1"))
+    per_executor = 0
     executors = total = 0
     summaries = context._jsc.sc().statusStore().executorList(True)
     for index in range(summaries.size()):
@@ -64,13 +110,21 @@ def count_slots(spark: Any) -> Slots:
         if cores > 0:  # the driver of a cluster has none
             executors += 1
             total += cores // cpus_per_task
+            per_executor = max(per_executor, cores // cpus_per_task)
     # The scheduler's own figures: those of the status store may be seconds old.
     running = context._jsc.sc().taskScheduler().runningTasksByExecutors().valuesIterator()
     busy = 0
     while running.hasNext():
         busy += int(running.next())
+    per_executor = per_executor or _per_executor(context, cpus_per_task)
     return Slots(
-        executors, total, busy, cpus_per_task, _executors_expected(context), _may_grow_to(context, cpus_per_task)
+        executors,
+        total,
+        busy,
+        cpus_per_task,
+        _executors_expected(context),
+        _may_grow_to(context, per_executor),
+        per_executor,
     )
 
 
@@ -115,12 +169,21 @@ def _executors_expected(context: Any) -> int | None:
     return int(instances) if instances is not None and not _is_dynamic(settings) else None
 
 
-def _may_grow_to(context: Any, cpus_per_task: int) -> int:
+def _per_executor(context: Any, cpus_per_task: int) -> int:
+    """Return how many slots an executor will have, when none is up yet."""
+    master = str(context.master)
+    if master.startswith("local-cluster["):
+        cores = int(master.removeprefix("local-cluster[").split(",")[1])
+    else:
+        cores = int(context.getConf().get("spark.executor.cores", "1"))
+    return max(cores // cpus_per_task, 1)
+
+
+def _may_grow_to(context: Any, per_executor: int) -> int:
     settings = context.getConf()
     if not _is_dynamic(settings):
         return 0
-    executors = int(settings.get("spark.dynamicAllocation.maxExecutors", str(2**20)))
-    return executors * max(int(settings.get("spark.executor.cores", "1")) // cpus_per_task, 1)
+    return int(settings.get("spark.dynamicAllocation.maxExecutors", str(2**20))) * per_executor
 
 
 def _is_dynamic(settings: Any) -> bool:

@@ -20,7 +20,7 @@ from jetfast.spark.data_source import BatchWriter, FilesSink, PostgresSink, Prep
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers lack this file
 
 STRIKES = "strikes"
-"""Option: "strike_attempts", or "stop_at:" and its argument."""
+"""Option: "strike_attempts", or "stop_at" or "straggle", a colon and its argument."""
 
 
 class StrickenWriter(BatchWriter):
@@ -70,7 +70,7 @@ class StrickenPostgres(PostgresSink):
 
 def strike_of(options: dict[str, str]) -> Callable[[str, int], None]:
     name, _, argument = options[STRIKES].partition(":")
-    return stop_at(argument) if name == "stop_at" else strike_attempts
+    return {"stop_at": stop_at, "straggle": straggle}[name](argument) if argument else strike_attempts
 
 
 def strike_attempts(point: str, batch: int) -> None:
@@ -94,6 +94,22 @@ def stop_at(places: str) -> Callable[[str, int], None]:
         if (point, batch) == (wanted, int(number)):
             Path(told).touch()
             threading.Event().wait()
+
+    return strike
+
+
+def straggle(folder: str) -> Callable[[str, int], None]:
+    """The first attempt of a task waits, when it has prepared, until a second one has, too."""
+
+    def strike(point: str, batch: int) -> None:
+        context = TaskContext.get()
+        if point != "after_prepare" or context is None or context.partitionId() > 0:
+            return
+        second_has_prepared = Path(folder, f"{batch} has prepared twice")
+        if context.attemptNumber() > 0:
+            second_has_prepared.touch()
+        while not second_has_prepared.exists():
+            threading.Event().wait(0.01)
 
     return strike
 

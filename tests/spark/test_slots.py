@@ -7,7 +7,7 @@ import pytest
 
 from jetfast.errors import JobDefinitionError, ResourcesError
 from jetfast.spark import SparkCluster
-from jetfast.spark.slots import Slots, require_slots
+from jetfast.spark.slots import Size, Slots, choose_size, require_slots
 
 
 def test_what_is_no_session_of_this_process_is_refused() -> None:
@@ -27,7 +27,7 @@ def test_speculation_of_long_tasks_is_refused() -> None:
     with pytest.raises(ResourcesError, match=r"spark\.speculation is on with .*Unset one of the two"):
         SparkCluster(SimpleNamespace(sparkContext=context, conf={}))
     settings["spark.speculation"] = "false"
-    assert SparkCluster(SimpleNamespace(sparkContext=context, conf={})).members == 2
+    assert SparkCluster(SimpleNamespace(sparkContext=context, conf={}), members=2).members == 2
 
 
 def looks(*answers: Slots) -> tuple[list[float], "itertools.chain[Slots]"]:
@@ -87,3 +87,29 @@ def test_dynamic_allocation_counts_with_what_it_may_bring() -> None:
         require(9, Slots(0, 0, 0, 1, may_grow_to=8))
     with pytest.raises(ResourcesError, match="7 of them busy"):
         require(2, Slots(4, 8, 7, 1, may_grow_to=8))
+
+
+@pytest.mark.parametrize(
+    ("slots", "size"),
+    [
+        (Slots(1, 4, 0, 1, executors_expected=1, per_executor=4), Size(1, 4)),  # local[4]
+        (Slots(0, 0, 0, 1, executors_expected=3, per_executor=2), Size(3, 2)),  # they have not come yet
+        (Slots(2, 4, 1, 2, per_executor=2), Size(2, 4)),  # spark.task.cpus=2
+        (Slots(0, 0, 0, 1, may_grow_to=2**20, per_executor=1), Size(2, 1)),
+        (Slots(0, 0, 0, 1, may_grow_to=8, per_executor=8), Size(1, 8)),
+        (Slots(5, 20, 0, 1, may_grow_to=80, per_executor=4), Size(5, 4)),
+    ],
+)
+def test_by_default_each_executor_has_a_member_with_all_its_cores(slots: Slots, size: Size) -> None:
+    assert choose_size(lambda: slots, sleep=lambda _: pytest.fail("waited")) == size
+
+
+def test_where_nobody_knows_how_many_executors_come_the_first_is_waited_for() -> None:
+    time_s, seen = looks(Slots(0, 0, 0, 1), Slots(0, 0, 0, 1), Slots(2, 4, 0, 1, per_executor=2))
+
+    def sleep(seconds: float) -> None:
+        time_s[0] += seconds
+
+    assert choose_size(lambda: next(seen), 20.0, lambda: time_s[0], sleep) == Size(2, 2)
+    assert time_s[0] == pytest.approx(0.4)
+    assert choose_size(lambda: Slots(0, 0, 0, 1), 20.0, lambda: time_s[0], sleep) == Size(1, 1)
