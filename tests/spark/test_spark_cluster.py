@@ -140,12 +140,26 @@ def test_members_are_processes_that_exchange_rows_directly(cluster: SparkCluster
         assert member["bytes_received"] > 16 * member["rows_received"]
 
 
-def test_the_members_of_a_job_are_named_in_spark(cluster: SparkCluster, session: Any) -> None:
-    job = cluster.submit(Exchange(partitioned("key"), unbounded=True), name="the numbers", progress=False)
-    tracker = session.sparkContext.statusTracker()
-    until(lambda: all(tracker.getJobIdsForGroup(f"jetfast-{job.id}-{member}") for member in (0, 1)))
-    job.cancel()
-    ended_with(job, JobCancelledError, "cancelled")
+def test_two_jobs_run_at_once_and_their_members_are_named_in_spark(cluster: SparkCluster, session: Any) -> None:
+    def described(job: Job, member: int) -> list[str]:
+        """What Spark's UI shows of a member's Spark jobs; the UI reads from this store."""
+        store = session.sparkContext._jsc.sc().statusStore()
+        ids = session.sparkContext.statusTracker().getJobIdsForGroup(f"jetfast-{job.id}-{member}")
+        return [store.job(number).description().get() for number in ids]
+
+    jobs = {
+        name: cluster.submit(Exchange(partitioned("key"), unbounded=True), name=name, progress=False)
+        for name in ("the numbers", "more numbers")
+    }
+    until(lambda: all(job.metrics["rows_written"] == ROWS for job in jobs.values()))
+    for name, job in jobs.items():
+        for member in (0, 1):
+            assert described(job, member) == [f"jetfast job {name}: member {member} of 2"]
+    pids = {member["pid"] for job in jobs.values() for member in job.metrics["members"]}
+    assert len(pids) == 4
+    for job in jobs.values():
+        job.cancel()
+        ended_with(job, JobCancelledError, "cancelled")
 
 
 def test_more_members_than_slots_are_refused_before_anything_runs(session: Any) -> None:
