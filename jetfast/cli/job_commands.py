@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from jetfast.cli.cluster_options import Master
 from jetfast.cli.output import AsJson, command, print_facts, print_json, print_table
 from jetfast.cli.pipeline_commands import PipelineFile, Store, Supervise, UnlessCompleted, continue_from_file
 from jetfast.cli.report_text import describe_outcome, print_jobs, print_report
@@ -60,6 +61,7 @@ def resume(
     job: JobName,
     store: Store = None,
     pipeline: PipelineFile = None,
+    master: Master = None,
     unless_completed: UnlessCompleted = False,
     supervise: Supervise = False,
     timeout: Timeout = "60s",
@@ -73,7 +75,13 @@ def resume(
         )
     if store is not None and pipeline is not None:
         continue_from_file(
-            job, store, pipeline, unless_completed=unless_completed, supervise=supervise, as_json=as_json
+            job,
+            store,
+            pipeline,
+            master=master,
+            unless_completed=unless_completed,
+            supervise=supervise,
+            as_json=as_json,
         )
     elif supervise:
         raise JobDefinitionError("--supervise starts a job again from --store and --pipeline: give both")

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from jetfast.cli.cluster_options import ClusterKind, Kind, Master, Members, Workers, make_cluster
 from jetfast.cli.exit_status import FAILED
 from jetfast.cli.output import AsJson, command, describe_seconds, print_facts, print_json
-from jetfast.cli.pipeline_commands import ClusterKind, Kind, Members, Workers, make_cluster
 from jetfast.errors import JobDefinitionError
 from jetfast.nexmark.answer import answer_with_jetfast
 from jetfast.nexmark.check import answer_with_duckdb, find_difference
@@ -28,6 +28,7 @@ def nexmark(
     cluster: Kind = ClusterKind.LOCAL,
     members: Members = None,
     workers: Workers = None,
+    master: Master = None,
     check: Annotated[bool, typer.Option("--check", help="Compare the rows with DuckDB's; 1 if they differ.")] = False,
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the SQL that it is compared with, and run nothing.")
@@ -43,7 +44,7 @@ def nexmark(
         return
     wanted = Events(events, event_rate, seed, partitions)
     wall_before, cpu_before = time.perf_counter(), _cpu_seconds()
-    answer = answer_with_jetfast(asked, wanted, make_cluster(cluster, members, workers))
+    answer = answer_with_jetfast(asked, wanted, make_cluster(cluster, members, workers, master))
     wall, cpu = time.perf_counter() - wall_before, _cpu_seconds() - cpu_before
     difference = find_difference(answer, answer_with_duckdb(asked, wanted)) if check else None
     if as_json:

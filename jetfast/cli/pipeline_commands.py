@@ -15,27 +15,20 @@ from typing import Annotated, Any
 import typer
 
 from jetfast.api.pipeline import Pipeline
+from jetfast.cli.cluster_options import ClusterKind, Kind, Master, Members, Workers, make_cluster
 from jetfast.cli.exit_status import status_of
 from jetfast.cli.output import AsJson, command, print_facts, print_json
 from jetfast.cli.pipeline_file import load_pipeline
 from jetfast.cli.report_text import describe_outcome
 from jetfast.cli.stored_jobs import find_completed, open_store
-from jetfast.clusters.continuation import continue_job
-from jetfast.clusters.local import LocalCluster
-from jetfast.clusters.processes import ProcessCluster
+from jetfast.clusters.cluster import Cluster
+from jetfast.clusters.continuation import continue_job, find_submission
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT
 from jetfast.clusters.supervisor import supervise as supervise_program
 from jetfast.control.job import Job
 from jetfast.control.job_report import report_job
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobDefinitionError
-
-
-class ClusterKind(StrEnum):
-    """Where members live."""
-
-    LOCAL = "local"
-    PROCESSES = "processes"
 
 
 class GuaranteeName(StrEnum):
@@ -54,9 +47,6 @@ PipelineFile = Annotated[
 ]
 Store = Annotated[str | None, typer.Option(metavar="DIR", help="Snapshot store: a directory, or s3://bucket/prefix.")]
 Supervise = Annotated[bool, typer.Option("--supervise", help="Start again what a signal has killed; needs --store.")]
-Kind = Annotated[ClusterKind, typer.Option("--cluster", help="Members: threads here, or processes of this host.")]
-Members = Annotated[int | None, typer.Option(min=1, help="Members; default: 1 (local), 2 (processes).")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Threads of each member; default: cores (local), 1.")]
 Name = Annotated[str | None, typer.Option(help="Name of the job; default: that of the pipeline.")]
 Wanted = Annotated[GuaranteeName | None, typer.Option("--guarantee", help="Default: exactly-once with --store.")]
 Interval = Annotated[str, typer.Option(help="Time between snapshots.")]
@@ -75,6 +65,7 @@ def run(
     cluster: Kind = ClusterKind.LOCAL,
     members: Members = None,
     workers: Workers = None,
+    master: Master = None,
     store: Store = None,
     guarantee: Wanted = None,
     name: Name = None,
@@ -92,7 +83,7 @@ def run(
         _supervise(store, leave_out=("--fresh",))
     submit = partial(
         _submit,
-        cluster=make_cluster(cluster, members, workers),
+        cluster=make_cluster(cluster, members, workers, master),
         guarantee=guarantee,
         name=name,
         snapshot_store=None if store is None else open_store(store),
@@ -113,6 +104,7 @@ def restore(
     cluster: Kind = ClusterKind.LOCAL,
     members: Members = None,
     workers: Workers = None,
+    master: Master = None,
     guarantee: Wanted = None,
     name: Name = None,
     snapshot_interval: Interval = "10s",
@@ -124,7 +116,7 @@ def restore(
     """Run the pipeline of a file from a named snapshot, whatever the store knows of a job of its name."""
     submit = partial(
         _submit,
-        cluster=make_cluster(cluster, members, workers),
+        cluster=make_cluster(cluster, members, workers, master),
         guarantee=guarantee,
         name=name,
         snapshot_store=open_store(store, must_exist=True),
@@ -138,30 +130,30 @@ def restore(
 
 
 def continue_from_file(
-    job: str, store: str, file: str, *, unless_completed: bool, supervise: bool, as_json: bool
+    job: str, store: str, file: str, *, master: str | None, unless_completed: bool, supervise: bool, as_json: bool
 ) -> None:
     """Go on with a job as it was submitted, from its last snapshot."""
     if supervise:
         _supervise(store)
-    submit = partial(continue_job, open_store(store, must_exist=True), job)
+    opened = open_store(store, must_exist=True)
+
+    def submit(pipeline: Pipeline) -> Job:
+        submission = find_submission(opened, job)
+        kind = ClusterKind(submission.cluster)
+        cluster = make_cluster(kind, submission.members, submission.workers, master, submission.partition_count)
+        return continue_job(opened, job, pipeline, cluster=cluster)
+
     _run(file, job, submit, store if unless_completed else None, as_json=as_json)
 
 
 def _submit(
     pipeline: Pipeline,
     *,
-    cluster: LocalCluster | ProcessCluster,
+    cluster: Cluster,
     guarantee: GuaranteeName | None,
     **settings: Any,
 ) -> Job:
     return cluster.submit(pipeline, guarantee=None if guarantee is None else Guarantee[guarantee.name], **settings)
-
-
-def make_cluster(kind: ClusterKind, members: int | None, workers: int | None) -> LocalCluster | ProcessCluster:
-    """Return the cluster that the options ask for."""
-    if kind is ClusterKind.LOCAL:
-        return LocalCluster(members or 1, workers)
-    return ProcessCluster(members or 2, workers or 1)
 
 
 def _run(

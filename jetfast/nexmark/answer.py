@@ -4,8 +4,8 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
+from jetfast.clusters.cluster import Cluster
 from jetfast.clusters.local import LocalCluster
-from jetfast.clusters.processes import ProcessCluster
 from jetfast.connectors.files import files
 from jetfast.errors import JobDefinitionError
 from jetfast.nexmark.query import Events, Query
@@ -13,7 +13,7 @@ from jetfast.nexmark.query import Events, Query
 LOG_FILE_SIZE = "8MB"
 
 
-def answer_with_jetfast(query: Query, events: Events, cluster: LocalCluster | ProcessCluster) -> pa.Table:
+def answer_with_jetfast(query: Query, events: Events, cluster: Cluster) -> pa.Table:
     """Run the query and return its rows; the files of one that writes them are gone then.
 
     Raises JobDefinitionError for a query that goes by a clock, if the cluster is not in this process.
@@ -27,7 +27,7 @@ def answer_with_jetfast(query: Query, events: Events, cluster: LocalCluster | Pr
     return cluster.submit(pipeline, progress=False).to_arrow()
 
 
-def _answer_in_files(query: Query, events: Events, cluster: LocalCluster | ProcessCluster) -> pa.Table:
+def _answer_in_files(query: Query, events: Events, cluster: Cluster) -> pa.Table:
     from pyarrow.dataset import dataset
 
     pipeline, answer = query.make_pipeline(events)
@@ -37,7 +37,7 @@ def _answer_in_files(query: Query, events: Events, cluster: LocalCluster | Proce
         return dataset(directory, schema=answer.schema, format="parquet").to_table()
 
 
-def _answer_by_clock(query: Query, events: Events, cluster: LocalCluster | ProcessCluster) -> pa.Table:
+def _answer_by_clock(query: Query, events: Events, cluster: Cluster) -> pa.Table:
     if not isinstance(cluster, LocalCluster):
         raise JobDefinitionError(f"{query.name} runs on a virtual clock, which only the local cluster takes")
     clock = events.make_clock()
