@@ -1,7 +1,6 @@
 """Event time at a source: one watermark policy per source partition, their minimum, and who holds it back."""
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -181,7 +180,7 @@ class SourceEventTime:
         return self.watermarks[partition] < self.last
 
     def observe_greatest(self, partition: int, greatest: int, now_us: int) -> tuple[Watermark | Signal, ...]:
-        """As `observe_timestamps` of a batch whose greatest time is this.
+        """As `observe_timestamps` of a batch, or of several that leave together, whose greatest time is this.
 
         Only if `takes_greatest`, and the partition is not behind.
         """
@@ -193,50 +192,6 @@ class SourceEventTime:
         if lowest is None or lowest <= self.last:
             return ()
         return self._advance(min(lowest, greatest))
-
-    def observe_greatest_of_each(
-        self, partition: int, greatest_times: Sequence[int], now_us: int
-    ) -> list[tuple[int, tuple[Watermark | Signal, ...]]]:
-        """As `observe_greatest` of batches that follow each other: what leaves, and the index of the batch before it.
-
-        Batches behind which nothing leaves are not in the list: nearly all of them.
-        """
-        leaving: list[tuple[int, tuple[Watermark | Signal, ...]]] = []
-        if len(self._order) > 1:
-            for index, greatest in enumerate(greatest_times):
-                left = self.observe_greatest(partition, greatest, now_us)
-                if left:
-                    leaving.append((index, left))
-            return leaving
-        # The only partition: its watermark is the lowest one.
-        policy = cast(GreatestTimePolicy, self.policies[partition])
-        self._now_us = self.rows_us[partition] = now_us
-        clock_us = self._waited_us[partition] if self._waits[partition] else now_us
-        throttle = self._throttle
-        watermark = MIN_TIME
-        index = 0
-        while (found := self._next_to_report(policy, greatest_times, index)) is not None:
-            greatest = greatest_times[found]
-            watermark = policy.report_greatest(greatest, clock_us)
-            reached = watermark if watermark < greatest else greatest
-            if reached > self.last and (throttled := throttle.throttle(reached)) is not None and throttled > self.last:
-                leaving.append((found, self._send(throttled)))
-            index = found + 1
-        if index < len(greatest_times):
-            watermark = policy.report_greatest(max(greatest_times[index:]), clock_us)
-        self._raise(partition, watermark)
-        return leaving
-
-    def _next_to_report(self, policy: GreatestTimePolicy, greatest_times: Sequence[int], start: int) -> int | None:
-        """Index of the first batch from `start` on behind which a watermark may leave; None: there is none.
-
-        Nearly all batches are passed over, if policy and throttle tell what they wait for.
-        """
-        least_time_for = getattr(policy, "least_time_for", None)
-        if least_time_for is None:
-            return start if start < len(greatest_times) else None
-        bound = least_time_for(max(self.last + 1, getattr(self._throttle, "least", MIN_TIME)))
-        return next((index for index in range(start, len(greatest_times)) if greatest_times[index] >= bound), None)
 
     def observe_empty(self, partition: int, polled_us: int, now_us: int) -> tuple[Watermark | Signal, ...]:
         """The partition gave a sound empty answer, when the polled clock stood at `polled_us`."""

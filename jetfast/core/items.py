@@ -51,13 +51,12 @@ DONE = Signal.DONE
 
 ControlItem = Watermark | Barrier | Signal
 Item = Batch | ControlItem
-Output = Batch | Emit | Watermark | Signal
-SourceOutput = Output | list[Batch]
-"""What a source gives: besides, a list of batches of one row or more that follow each other. They are sent together."""
+Output = Batch | list[Batch] | Emit | Watermark | Signal
+"""What a processor gives. A list is of batches of one row or more that follow each other: they are sent together."""
 
 
-def one_by_one(output: Iterable[SourceOutput]) -> Iterator[Output]:
-    """Give each of the batches that a source put into lists by itself, and the rest as it is."""
+def one_by_one(output: Iterable[Output]) -> Iterator[Batch | Emit | Watermark | Signal]:
+    """Give each of the batches of lists by itself, and the rest as it is."""
     for item in output:
         if isinstance(item, list):
             yield from item

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from jetfast.core.batch import Batch
 from jetfast.core.guarantee import Guarantee
-from jetfast.core.items import Output, SourceOutput
+from jetfast.core.items import Output
 from jetfast.types import PARTITION_COUNT
 
 
@@ -204,7 +204,7 @@ class SourceProcessor(Processor):
     """Is one that had ended when the state was saved not polled after a restore, if the parallelism is the same? False:
     its state says what is left to read."""
 
-    def poll(self) -> Iterable[SourceOutput] | None:
+    def poll(self) -> Iterable[Output] | None:
         """Give what there is now (an empty iterable: nothing at present), or None when the source is exhausted.
 
         A non-cooperative source may block here, for at most about 100 ms, so that it can be cancelled.

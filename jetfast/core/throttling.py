@@ -21,8 +21,7 @@ class WatermarkThrottle(Protocol):
     def throttle(self, watermark: int) -> int | None:
         """Return the watermark to send, at most `watermark` and above all sent before; or None.
 
-        Called with rising watermarks, int64 microseconds. One that has `least`, a time below which it lets no watermark
-        through at present, need not be called with those below.
+        Called with rising watermarks, int64 microseconds.
         """
 
 
@@ -60,11 +59,6 @@ class _Throttle:
 class NoThrottling(_Throttle):
     """Every watermark that is above the last."""
 
-    @property
-    def least(self) -> int:
-        """No watermark below it leaves at present."""
-        return self.last
-
     def throttle(self, watermark: int) -> int | None:
         """Return the watermark if it is above the last, else None."""
         if watermark <= self.last:
@@ -79,18 +73,17 @@ class EmitByFrame(_Throttle):
     def __init__(self, frame: Window) -> None:
         super().__init__()
         self.frame = frame
-        self.least = MIN_TIME
-        """No watermark below it enters a new frame."""
+        self._next = MIN_TIME  # no watermark below it enters a new frame
 
     def _settings(self) -> tuple[object, ...]:
         return (self.frame,)
 
     def throttle(self, watermark: int) -> int | None:
         """Return the start of the frame that holds `watermark` if it is above the last one, else None."""
-        if watermark < self.least:
+        if watermark < self._next:
             return None
         boundary = self.frame.floor(watermark)
-        self.least = boundary + self.frame.slide_us
+        self._next = boundary + self.frame.slide_us
         if boundary <= self.last:
             return None
         self.last = boundary
@@ -108,14 +101,9 @@ class EmitByMinStep(_Throttle):
     def _settings(self) -> tuple[object, ...]:
         return (self.step_us,)
 
-    @property
-    def least(self) -> int:
-        """No watermark below it leaves at present."""
-        return MIN_TIME if self._first else self.last + self.step_us
-
     def throttle(self, watermark: int) -> int | None:
         """Return the watermark if it is the first or at least a step above the last, else None."""
-        if watermark < self.least:
+        if not self._first and watermark < self.last + self.step_us:
             return None
         self._first = False
         self.last = watermark

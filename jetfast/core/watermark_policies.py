@@ -47,11 +47,7 @@ class GreatestTimePolicy(Protocol):
     """What a WatermarkPolicy may offer besides, if nothing counts but the greatest time: then times are not listed."""
 
     def report_greatest(self, greatest: int, now_us: int) -> int:
-        """As `report` of a batch whose greatest time is this.
-
-        A policy whose watermark does not go by the clock may have `least_time_for(watermark)`: no batch raises it so
-        far whose times are all below that. It need not be told of each such batch, if it is told of the greatest time.
-        """
+        """As `report` of a batch whose greatest time is this."""
 
 
 class WatermarkPolicyFactory(Protocol):
@@ -123,10 +119,6 @@ class FixedLag(_Policy):
         if watermark > self.watermark:  # which is MIN_TIME at least
             self.watermark = watermark
         return self.watermark
-
-    def least_time_for(self, watermark: int) -> int:
-        """No batch raises the watermark to this whose times are all below what is returned; int64 microseconds."""
-        return min(watermark + self.lag_us, MAX_TIME)
 
 
 class LimitingLagAndDelay(_Policy):

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from jetfast.core.acknowledging import AcknowledgingReader, AcknowledgingSource
 from jetfast.core.guarantee import Guarantee
-from jetfast.core.items import SourceOutput
+from jetfast.core.items import Output
 from jetfast.core.processor import BROADCAST, ProcessorContext, StateBatch
 from jetfast.core.source import PartitionReader, Rows
 from jetfast.errors import JetfastError, JobFailedError, RestartableError
@@ -82,7 +82,7 @@ class AcknowledgingSourceReader(SourceReader):
             filtered_rows=rows.filtered_rows + row_count - len(kept),
         )
 
-    def _finish(self, partition: int, output: list[SourceOutput]) -> None:
+    def _finish(self, partition: int, output: list[Output]) -> None:
         reader, self.readers[partition] = self.readers[partition], None
         if reader is not None:
             self.ended[partition] = reader

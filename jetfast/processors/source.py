@@ -13,7 +13,7 @@ from jetfast.core.acknowledging import is_acknowledging
 from jetfast.core.batch import Batch
 from jetfast.core.event_time import IDLE_TIMEOUT_US, PolledClock, SourceEventTime
 from jetfast.core.event_time_report import report_event_time
-from jetfast.core.items import Emit, SourceOutput
+from jetfast.core.items import Emit, Output
 from jetfast.core.processor import BROADCAST, ProcessorContext, SourceProcessor, StateBatch
 from jetfast.core.readable import rows_as_json
 from jetfast.core.source import (
@@ -42,8 +42,11 @@ CUT_FRAMES = 64
 
 POLL_ROWS = 32_768
 """A poll of a source that never waits goes on after a large batch, up to so many rows: Python runs once for them."""
-READY_ROWS = 131_072
+READY_ROWS = 262_144
 """The same for rows that are in memory before they are read, so that they need no room while they wait."""
+FRAMES_PER_WATERMARK = 8
+"""Batches that are taken together leave together, with one watermark behind them, if they reach over so many frames at
+most: each watermark costs every step behind the source a few calls."""
 
 _STATE_KIND = "source_partitions"
 _STATE_SCHEMA = pa.schema(
@@ -130,6 +133,7 @@ class SourceReader(SourceProcessor):
         self.batch_rows = self.settings.batch_rows
         frame_us = self.settings.frame_us
         self.span_us = MAX_TIME if frame_us is None else min(CUT_FRAMES * frame_us, MAX_TIME)
+        self.watermark_span_us = MAX_TIME if frame_us is None else min(FRAMES_PER_WATERMARK * frame_us, MAX_TIME)
         if self.settings.event_time_column is not None:
             self.time_column = self.source.schema.get_field_index(self.settings.event_time_column)
         self._take_partitions(self._assigned(context))
@@ -150,6 +154,9 @@ class SourceReader(SourceProcessor):
         self.readers = [None] * count
         # Of readers that are ReadsSeveral.
         self.read_ready: list[Callable[[int], ReadyRows | None] | None] = [None] * count
+        # While there are several: how many rows are taken of each at a time, and over what time the last ones reached.
+        self.ready_rows = [LARGE_BATCH_ROWS] * count
+        self.ready_span_us = [0] * count
         if self.settings.policy is not None:
             self.event_time = SourceEventTime(
                 self.settings.policy,
@@ -160,11 +167,11 @@ class SourceReader(SourceProcessor):
                 now_us=self.context.now_us(),
             )
 
-    def poll(self) -> Sequence[SourceOutput] | None:
+    def poll(self) -> Sequence[Output] | None:
         now_us = self.context.now_us
         now = now_us()
         self.clock.begin_poll(now)
-        output: list[SourceOutput] = []
+        output: list[Output] = []
         if not self.started:
             self.started = True
             if self.event_time is not None:
@@ -308,7 +315,7 @@ class SourceReader(SourceProcessor):
                 f"{type(error).__name__}: {error}"
             ) from error
 
-    def _finish(self, partition: int, output: list[SourceOutput]) -> None:
+    def _finish(self, partition: int, output: list[Output]) -> None:
         reader = self.readers[partition]
         self.readers[partition] = None
         self.unfinished.remove(partition)
@@ -317,7 +324,7 @@ class SourceReader(SourceProcessor):
         if self.event_time is not None:
             output += self.event_time.observe_finished(partition)
 
-    def _take_several(self, partition: int, rows: Rows, now: int, output: list[SourceOutput]) -> None:
+    def _take_several(self, partition: int, rows: Rows, now: int, output: list[Output]) -> None:
         """Take an answer and, if it is a large batch of a source that never waits, those that are there behind it."""
         row_count = rows.batch.row_count
         if not self.cooperative or row_count < LARGE_BATCH_ROWS:
@@ -325,14 +332,29 @@ class SourceReader(SourceProcessor):
             return
         ready: ReadyRows | None = None
         read_ready = self.read_ready[partition]
-        if read_ready is not None and len(self.unfinished) == 1:
-            ready = read_ready(READY_ROWS - row_count)
+        if read_ready is not None:
+            rows_left = self._count_ready(partition) - row_count
+            ready = read_ready(rows_left) if rows_left > 0 else None
             if ready is not None:
                 row_count += ready.row_count
         self._take_run(partition, rows, ready, now, output)
         self._take_more(partition, row_count, now, output)
 
-    def _take_more(self, partition: int, row_count: int, now: int, output: list[SourceOutput]) -> None:
+    def _count_ready(self, partition: int) -> int:
+        """How many rows that are there may be taken at once.
+
+        Of one of several partitions fewer, if they would lead it far ahead of the others: what waits for these is kept
+        by the steps behind.
+        """
+        event_time = self.event_time
+        if event_time is None or len(self.unfinished) == 1:
+            return READY_ROWS
+        rows = self.ready_rows[partition]
+        far = self.ready_span_us[partition] > self.span_us
+        self.ready_rows[partition] = max(rows // 2, LARGE_BATCH_ROWS) if far else min(rows * 2, READY_ROWS)
+        return self.ready_rows[partition]
+
+    def _take_more(self, partition: int, row_count: int, now: int, output: list[Output]) -> None:
         """Go on with a partition that gives large batches without waiting, while it stays the next to be read."""
         event_time = self.event_time
         while row_count < POLL_ROWS and (event_time is None or event_time.is_next(partition)):
@@ -350,12 +372,10 @@ class SourceReader(SourceProcessor):
                 return
             row_count += rows.batch.row_count
 
-    def _take_run(
-        self, partition: int, rows: Rows, ready: ReadyRows | None, now: int, output: list[SourceOutput]
-    ) -> None:
+    def _take_run(self, partition: int, rows: Rows, ready: ReadyRows | None, now: int, output: list[Output]) -> None:
         """Take an answer and those that are there behind it.
 
-        Their times are looked at together, which is all that most of them need.
+        Their times are looked at together, which is all that most of them need, and few watermarks leave between them.
         """
         self.positions[partition] = rows.position if ready is None else ready.position
         event_time = self.event_time
@@ -382,15 +402,15 @@ class SourceReader(SourceProcessor):
         output += event_time.observe_rows(partition, self.clock.read(now))
         self.context.counters["rows_read"] += row_count
         self.next_rows[partition] += row_count
+        self.ready_span_us[partition] = reached[-1] - reached[0]
         start = 0
-        for index, left in event_time.observe_greatest_of_each(partition, reached, now):
-            _append_run(output, batches[start : index + 1])
-            output += left
-            start = index + 1
-        if start < len(batches):
-            _append_run(output, batches[start:])
+        while start < len(batches):
+            end = _end_of_span(reached, start, self.watermark_span_us)
+            _append_run(output, batches[start:end])
+            output += event_time.observe_greatest(partition, max(reached[start:end]), now)
+            start = end
 
-    def _take(self, partition: int, rows: Rows, now: int, output: list[SourceOutput]) -> None:
+    def _take(self, partition: int, rows: Rows, now: int, output: list[Output]) -> None:
         """Turn one answer of a reader into output: ACTIVE, rejected rows, then batches with a watermark behind each."""
         batch = rows.batch
         row_count = batch.row_count
@@ -441,9 +461,7 @@ class SourceReader(SourceProcessor):
         spans_us = _span_us(np.minimum.accumulate(times), np.maximum.accumulate(times))
         return start + int(np.searchsorted(spans_us, span_us, side="right"))  # they ascend
 
-    def _convert_times(
-        self, partition: int, rows: Rows, output: list[SourceOutput]
-    ) -> tuple[Batch, npt.NDArray[np.int64]]:
+    def _convert_times(self, partition: int, rows: Rows, output: list[Output]) -> tuple[Batch, npt.NDArray[np.int64]]:
         """Return the rows that have a time, and their times; the others are rejected."""
         column = self.settings.event_time_column
         assert column is not None
@@ -481,12 +499,12 @@ class SourceReader(SourceProcessor):
         columns = [[origin] * len(bad), numbers.tolist(), [reason] * len(bad), texts]
         return Batch.from_arrow(pa.record_batch(columns, schema=REJECTED_SCHEMA))
 
-    def _reject(self, rejected: Batch, output: list[SourceOutput]) -> None:
+    def _reject(self, rejected: Batch, output: list[Output]) -> None:
         if REJECTED_PORT in self.context.connected_ports:
             output.append(Emit(REJECTED_PORT, rejected))
 
 
-def _append_run(output: list[SourceOutput], batches: list[Batch]) -> None:
+def _append_run(output: list[Output], batches: list[Batch]) -> None:
     """Append batches of one row or more that follow each other; several are sent together."""
     last = output[-1] if output else None
     if isinstance(last, list):
@@ -495,6 +513,12 @@ def _append_run(output: list[SourceOutput], batches: list[Batch]) -> None:
         output[-1] = [last, *batches]
     else:
         output.append(batches[0] if len(batches) == 1 else batches)
+
+
+def _end_of_span(times: Sequence[int], start: int, span_us: int) -> int:
+    """Index behind the last of `times`, from `start` on, up to which none is more than `span_us` above the first."""
+    limit = times[start] + span_us
+    return next((index for index in range(start + 1, len(times)) if times[index] > limit), len(times))
 
 
 def _span_us(least: Any, greatest: Any) -> Any:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from jetfast.core.event_time import PolledClock, SourceEventTime
 from jetfast.core.items import ACTIVE, IDLE, Watermark
-from jetfast.core.throttling import EmitByFrame, EmitByMinStep, NoThrottling, WatermarkThrottleFactory
+from jetfast.core.throttling import EmitByFrame, EmitByMinStep, WatermarkThrottleFactory
 from jetfast.core.watermark_policies import (
     FixedLag,
     LimitingLagAndDelay,
@@ -515,27 +515,3 @@ def test_the_greatest_time_of_a_batch_tells_as_much_as_all_times(batches: list[t
         )
     assert one.watermarks == other.watermarks
     assert one.reading_order() == other.reading_order()
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.integers(1, 2),
-    st.sampled_from([FixedLag(7), LimitingLagAndDelay(7, 30), RealTimeLag(2)]),
-    st.sampled_from([NoThrottling(), EmitByFrame(Window(10, 10)), EmitByMinStep(8)]),
-    st.lists(st.tuples(st.integers(0, 1), st.lists(st.integers(-50, 50), min_size=1, max_size=5)), max_size=8),
-)
-def test_batches_that_follow_each_other_let_leave_what_each_alone_does(
-    partitions: int,
-    policy: WatermarkPolicyFactory,
-    throttle: WatermarkThrottleFactory,
-    runs: list[tuple[int, list[int]]],
-) -> None:
-    together, alone = (SourceEventTime(policy, partitions, bounded=True, throttle=throttle) for _ in range(2))
-    for now_us, (partition, run) in enumerate(runs):
-        partition %= partitions
-        expected = [(index, alone.observe_greatest(partition, greatest, now_us)) for index, greatest in enumerate(run)]
-        leaving = together.observe_greatest_of_each(partition, run, now_us)
-        assert leaving == [(index, left) for index, left in expected if left]
-        assert together.watermarks == alone.watermarks
-        assert together.reading_order() == alone.reading_order()
-        assert together.last == alone.last

@@ -15,7 +15,7 @@ from jetfast.core.items import ACTIVE, IDLE, Emit, Watermark, one_by_one
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.watermark_policies import FixedLag
 from jetfast.errors import JobDefinitionError, JobFailedError, RestartableError
-from jetfast.processors.source import REJECTED_PORT, ReadSource, SourceReader
+from jetfast.processors.source import FRAMES_PER_WATERMARK, READY_ROWS, REJECTED_PORT, ReadSource, SourceReader
 from jetfast.testing import OnPort, verify_processor
 from jetfast.types import MIN_TIME
 
@@ -437,32 +437,58 @@ def firsts(output: Sequence[Any]) -> list[Any]:
 def test_a_poll_goes_on_while_batches_are_large_and_come_from_the_partition_that_is_next() -> None:
     processor = opened(timed(memory([large(0), large(10_000), rows((20_000, 1)), large(30_000)])))
     assert firsts(processor.poll() or ()) == [
-        *[("0", 0), Watermark(2047), ("0", 2048), Watermark(12_047)],
+        *[("0", 0), ("0", 2048), Watermark(12_047)],
         *[("0", 4096), Watermark(20_000)],
     ]
     assert firsts(processor.poll() or ()) == [("0", 4097), Watermark(32_047)]
     assert processor.poll() is None
 
 
-def test_a_poll_does_not_go_on_with_a_partition_that_is_ahead_of_another() -> None:
-    processor = opened(timed(memory(partitions={"a": [large(0), large(9000)], "b": [large(5000), large(6000)]})))
+def test_the_partition_that_is_behind_is_read_next_some_batches_at_a_time() -> None:
+    a, b = [large(at) for at in range(0, 100_000, 2000)], [large(at) for at in range(500, 100_000, 2000)]
+    processor = opened(timed(memory(partitions={"a": a, "b": b})))
     polls = []
     while (output := processor.poll()) is not None:
-        polls.append([item.origin for item in one_by_one(output) if isinstance(item, Batch)])
-    assert polls == [[("a", 0)], [("b", 0)], [("a", 2048)], [("b", 2048)]]
+        polls.append([item.origin[0] for item in one_by_one(output) if isinstance(item, Batch)])
+    names = "".join(name for poll in polls for name in sorted(set(poll)))
+    assert names[:4] == "abab"
+    assert max(len(poll) for poll in polls) > 16
+    assert sorted("".join(map("".join, polls))) == ["a"] * 50 + ["b"] * 50
+
+
+def test_fewer_batches_of_a_partition_are_read_at_a_time_where_they_reach_far_in_time() -> None:
+    sparse = [large(at) for at in range(0, 5_000_000, 100_000)]
+    processor = opened(ReadSource(memory(partitions={"a": sparse, "b": sparse}), "time", FixedLag(0), frame_us=1000))
+    ahead_us = []
+    while processor.poll() is not None:
+        assert processor.event_time is not None
+        low, high = sorted(processor.event_time.watermarks)
+        ahead_us.append(high - max(low, 0))
+    assert max(ahead_us) <= 300_000  # of the five seconds that there are
 
 
 def test_a_poll_ends_after_so_many_rows() -> None:
-    processor = opened(timed(memory([large(index * 2048) for index in range(80)])))
-    assert len([item for item in one_by_one(processor.poll() or ()) if isinstance(item, Batch)]) == 64
+    count = READY_ROWS // 2048
+    processor = opened(timed(memory([large(index * 2048) for index in range(count + 16)])))
+    assert len([item for item in one_by_one(processor.poll() or ()) if isinstance(item, Batch)]) == count
     assert len([item for item in one_by_one(processor.poll() or ()) if isinstance(item, Batch)]) == 16
 
 
-def test_batches_between_which_nothing_leaves_are_one_run() -> None:
-    processor = opened(timed(memory([large(0), large(0), large(10_000), rows((20_000, 1))])))
+def test_batches_leave_together_with_a_watermark_every_few_frames() -> None:
+    batches = [large(at) for at in range(0, 40_000, 2000)]
+    processor = opened(ReadSource(memory(batches), "time", FixedLag(0), frame_us=1000))
     output = processor.poll() or ()
     lengths = [len(item) if isinstance(item, list) else item for item in output if not isinstance(item, Batch)]
-    assert lengths == [Watermark(2047), 2, Watermark(12_047), Watermark(20_000)]
+    runs = 1000 * FRAMES_PER_WATERMARK // 2000 + 1
+    assert lengths[:2] == [runs, Watermark(2000 * runs + 47)]
+    assert lengths[-1] == Watermark(40_047)
+    assert sum(length for length in lengths if isinstance(length, int)) == 20
+
+
+def test_batches_leave_with_one_watermark_behind_all_of_them_if_there_is_no_window() -> None:
+    processor = opened(timed(memory([large(0), large(0), large(10_000)])))
+    output = processor.poll() or ()
+    assert [len(item) if isinstance(item, list) else item for item in output] == [3, Watermark(12_047)]
 
 
 def test_a_row_without_time_is_rejected_among_batches_that_are_read_together() -> None:
