@@ -420,7 +420,9 @@ inline void combine_states(const Field& field, uint8_t* states, const uint32_t* 
     for (int64_t i = 0; i < count; ++i) {
       if (i + kPrefetchRows < count && far) prefetch_line(&state[entries[i + kPrefetchRows]]);
       State other;
-      std::memcpy(&other, source + (rows ? rows[i] : i) * static_cast<int64_t>(sizeof(State)), sizeof(State));
+      const uint8_t* one = source + (rows ? rows[i] : i) * static_cast<int64_t>(sizeof(State));
+      prefetch_page_ahead(one);
+      std::memcpy(&other, one, sizeof(State));
       F::combine(state[entries[i]], other);
     }
   });

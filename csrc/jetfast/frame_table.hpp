@@ -4,6 +4,9 @@
 // frame has rows of a fourth of the keys at least: then it leaves whole, with a row count of 0 for those without. So each owner's keys, and
 // their order, are the same from frame to frame, and their columns lie in the same memory, by which the second stage knows
 // their slots (known_keys.hpp): nothing is looked up there either. Other frames leave as lists of the keys that have rows.
+//
+// Where all owners read the same memory, a whole frame may leave as it lies, its own arrays as columns of all keys: each owner gets
+// it and takes what is his (WindowTable::accumulate_frame). Nothing is copied then, and own keys go nowhere.
 #pragma once
 
 #include <algorithm>
@@ -20,9 +23,10 @@
 
 namespace jetfast {
 
-// The partials of one owner. `places`: of each row, if they are told.
+// The partials of one owner, or a frame as it lies. `places`: of each row, if they are told.
 struct OwnedPartials {
   int32_t owner;
+  bool is_frame;
   Rows rows;
   std::vector<uint32_t> places;
 };
@@ -41,9 +45,14 @@ class FrameTable : public SlotFrames {
     owned_.resize(static_cast<size_t>(owner_count));
   }
 
+  // All owners read the same memory: whole frames leave as they lie. Before the first row.
+  void share_frames() { shares_frames_ = true; }
+
   int64_t partials = 0;      // pairs of a key and a frame that it has rows in, of all frames that have left
   int64_t partial_rows = 0;  // of them
+  int64_t frames_left = 0;   // those frames
   int32_t owner = 0;         // of the partials that were emitted last
+  bool is_frame = false;     // they are a frame as it lies: keys of all owners, frame end, and one column for each of fields()
 
   void accumulate(const BatchColumns& batch, LateRows*) override {
     if (has_due()) throw std::invalid_argument("take all partials that are due (until None) before more rows come in");
@@ -81,6 +90,7 @@ class FrameTable : public SlotFrames {
       result = slice_rows(next.rows, given_, count);
       if (places) places->places.assign(next.places.begin() + given_, next.places.begin() + given_ + count);
       owner = next.owner;
+      is_frame = next.is_frame;
       given_ += count;
       if (given_ == next.rows.row_count) {
         leaving_partials_.pop_front();
@@ -118,6 +128,7 @@ class FrameTable : public SlotFrames {
     list_keys();
     std::vector<const Frame*> chosen;
     int64_t count = 0;
+    bool is_shared = false;
     for (auto item = frames_.begin(); item != frames_.end() && item->first <= due_; ++item) {
       Frame& frame = *item->second;
       drop_index(frame);
@@ -128,15 +139,19 @@ class FrameTable : public SlotFrames {
       count += present;
       for (uint32_t entry = 0; entry < frame.count; ++entry) partial_rows += static_cast<int64_t>(frame.rows()[entry]);
       if (whole) {
-        take_whole(frame);
+        cover(frame);
+        is_shared = shares_frames_ && frame.settled.empty() && keys_.live() == int64_t{keys_.slot_limit()};
+        if (is_shared) share_frame(frame);
+        else take_whole(frame);
         break;
       }
     }
     partials += count;
+    frames_left += static_cast<int64_t>(chosen.size());
     if (leaving_partials_.empty()) take_entries(chosen);
     collect_keys();  // their keys still have frames: those that often come back keep their slots
     for (size_t left = chosen.size(); left > 0; --left) {
-      recycle(std::move(frames_.begin()->second));
+      if (!is_shared) recycle(std::move(frames_.begin()->second));
       frames_.erase(frames_.begin());
     }
   }
@@ -145,11 +160,47 @@ class FrameTable : public SlotFrames {
     return frame.dense && !owner_of_partition_.empty() && !places && present >= kWholeRows && kKeysPerPresent * present >= keys_.live();
   }
 
+  // The arrays of a frame, which is not used any more, go to every owner.
+  void share_frame(const Frame& frame) {
+    if (all_keys_.empty()) {
+      std::vector<uint32_t> slots(frame.count);
+      std::iota(slots.begin(), slots.end(), 0u);
+      all_keys_ = keys_.keys_of(slots.data(), frame.count, arena_);
+    }
+    Rows result;
+    result.row_count = frame.count;
+    result.columns = all_keys_;
+    result.columns.push_back(repeated(frame.end, frame.count));
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      if (!frame.states[field]) {
+        result.columns.push_back(zeros_for(frame.count));
+        continue;
+      }
+      Column column;
+      column.view = frame_type(fields_[field]);
+      column.view.row_count = frame.count;
+      column.view.values = frame.state(field);
+      column.owner = frame.states[field];
+      result.columns.push_back(std::move(column));
+    }
+    for (size_t index = 0; index < owned_.size(); ++index)
+      if (!owned_[index].slots.empty()) leaving_partials_.push_back({static_cast<int32_t>(index), true, result, {}});
+  }
+
+  // A column of one value, as a dictionary: nothing is written but the value.
+  Column repeated(int64_t value, int64_t count) {
+    auto dictionary = std::make_shared<Column>(allocate_fixed(arena_, fixed_type(Kind::int64, 8), 1));
+    *dictionary->mutable_values<int64_t>() = value;
+    Column column = zeros_for(count);
+    column.view.layout = Layout::dictionary;
+    column.view.dictionary = &dictionary->view;
+    column.dictionary = std::move(dictionary);
+    return column;
+  }
+
   // A partial for every key that there is.
   void take_whole(Frame& frame) {
-    cover(frame);
     const Column ends = constant_column(frame.end);
-    if (zeros_.view.row_count < frame.count) zeros_ = constant_column(0);
     for (size_t index = 0; index < owned_.size(); ++index) {
       Owned& owned = owned_[index];
       const auto count = static_cast<int64_t>(owned.slots.size());
@@ -161,14 +212,19 @@ class FrameTable : public SlotFrames {
       result.columns.push_back(slice_column(ends, 0, count));
       for (size_t field = 0; field < fields_.size(); ++field) {
         if (!frame.states[field]) {
-          result.columns.push_back(slice_column(zeros_, 0, count));
+          result.columns.push_back(zeros_for(count));
           continue;
         }
         result.columns.push_back(allocate_fixed(arena_, partial_type(partial_fields_[field]), count));
         copy_field({&frame, owned.slots.data(), 0, count}, field, result.columns.back().mutable_values<uint8_t>());
       }
-      leaving_partials_.push_back({static_cast<int32_t>(index), std::move(result), {}});
+      leaving_partials_.push_back({static_cast<int32_t>(index), false, std::move(result), {}});
     }
+  }
+
+  Column zeros_for(int64_t count) {
+    if (zeros_.view.row_count < count) zeros_ = constant_column(0);
+    return slice_column(zeros_, 0, count);
   }
 
   // As many times `value` as there are slots.
@@ -202,7 +258,7 @@ class FrameTable : public SlotFrames {
       for (FrameRows& part : parts[index]) part.entries = entries[index].data() + part.start;
       const auto count = static_cast<int64_t>(slots[index].size());
       Rows rows_of_owner = partials_of(parts[index], slots[index].data(), count);
-      leaving_partials_.push_back({static_cast<int32_t>(index), std::move(rows_of_owner), {}});
+      leaving_partials_.push_back({static_cast<int32_t>(index), false, std::move(rows_of_owner), {}});
       if (places) leaving_partials_.back().places = std::move(slots[index]);
     }
   }
@@ -227,6 +283,7 @@ class FrameTable : public SlotFrames {
       owned.slots.push_back(slot);
       owned.columns.clear();
     }
+    all_keys_.clear();
     listed_releases_ = keys_.releases();
     listed_live_ = keys_.live();
   }
@@ -236,6 +293,8 @@ class FrameTable : public SlotFrames {
   uint64_t listed_releases_ = 0;
   int64_t listed_live_ = 0;
   std::vector<uint32_t> present_;  // scratch: entries of one frame
+  bool shares_frames_ = false;
+  std::vector<Column> all_keys_;   // of every slot; none: not made since the last change
   Column zeros_;
   std::deque<OwnedPartials> leaving_partials_;
   int64_t given_ = 0;  // rows of the first of them

@@ -203,6 +203,11 @@ class KeyedFrames {
     return use;
   }
 
+  // The column type of a field as it lies in a frame.
+  static ColumnView frame_type(const Field& field) {
+    return field.kind == FieldKind::sum_double ? fixed_type(Kind::float64, 8) : partial_type(field);
+  }
+
   // The column type of a field of partial results.
   static ColumnView partial_type(const Field& field) {
     if (field.kind == FieldKind::rows || field.kind == FieldKind::nulls) return fixed_type(Kind::int64, 8);
@@ -472,6 +477,15 @@ class KeyedFrames {
     std::memset(frame.states[field].get(), 0, size_t{frame.count} * 8);
   }
 
+  // The same if a partial has any: counts of row rows[i] (row i without `rows`). False: neither has any.
+  bool need_nulls_of(Frame& frame, size_t field, const uint8_t* counts, const int32_t* rows, int64_t count) {
+    if (frame.states[field]) return true;
+    int64_t any = 0;
+    for (int64_t i = 0; i < count; ++i) any |= load_unaligned<int64_t>(counts + (rows ? rows[i] : i) * 8);
+    if (any != 0) need_nulls(frame, field);
+    return any != 0;
+  }
+
   // entries[i] = entry of slots[i], made if there is none yet (its fields then are the identity).
   // With `count_rows`, each i also is one row of its entry.
   template <bool count_rows = false>
@@ -565,12 +579,7 @@ class KeyedFrames {
   void add_fields(Frame& frame, const int32_t* rows, int64_t count, const std::vector<ColumnView>& sources) {
     for (size_t field = 0; field < fields_.size(); ++field) {
       const auto* source = static_cast<const uint8_t*>(sources[field].values);
-      if (fields_[field].kind == FieldKind::nulls && !frame.states[field]) {
-        bool any = false;
-        for (int64_t i = 0; i < count; ++i) any |= load_unaligned<int64_t>(source + (rows ? rows[i] : i) * 8) != 0;
-        if (!any) continue;
-        need_nulls(frame, field);
-      }
+      if (fields_[field].kind == FieldKind::nulls && !need_nulls_of(frame, field, source, rows, count)) continue;
       combine_states(fields_[field], frame.state(field), entries_.data(), source, rows, count);
     }
   }

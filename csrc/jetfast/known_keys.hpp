@@ -18,20 +18,20 @@ struct SlotList {
   uint32_t first;
 };
 
+// The rows of a batch whose keys are wanted, and their slots.
+struct KnownRows {
+  const std::vector<int32_t>& rows;
+  const std::vector<uint32_t>& slots;
+};
+
 class KnownKeys {
  public:
   // Of the first columns of a batch, as many as there are key columns.
   SlotList find_or_insert(const Rows& batch, KeyIndex& keys) {
-    for (const Entry& entry : entries_)
-      if (entry.releases == keys.releases() && entry.is_of(batch)) return entry.list();
-    if (entries_.size() < kEntries) entries_.emplace_back();
-    else next_ = (next_ + 1) % kEntries;
-    Entry& entry = entries_.size() < kEntries ? entries_.back() : entries_[next_];
-    entry.columns.assign(batch.columns.begin(), batch.columns.begin() + static_cast<std::ptrdiff_t>(keys.types().size()));
-    std::vector<ColumnView> views;
-    for (const Column& column : entry.columns) views.push_back(column.view);
+    if (const Entry* known = find(batch, keys, true)) return known->list();
+    Entry& entry = new_entry(batch, keys, true);
     entry.slots.resize(static_cast<size_t>(batch.row_count));
-    keys.find_or_insert(views.data(), nullptr, batch.row_count, entry.slots.data());
+    keys.find_or_insert(entry.views().data(), nullptr, batch.row_count, entry.slots.data());
     entry.releases = keys.releases();
     entry.in_row = true;
     for (size_t row = 0; row < entry.slots.size(); ++row)
@@ -39,17 +39,38 @@ class KnownKeys {
     return entry.list();
   }
 
+  // The same of some of its rows: choose() lists them, always the same ones of the same keys.
+  template <typename Choose>
+  KnownRows find_or_insert_chosen(const Rows& batch, KeyIndex& keys, Choose&& choose) {
+    if (const Entry* known = find(batch, keys, false)) return {known->rows, known->slots};
+    Entry& entry = new_entry(batch, keys, false);
+    entry.rows = choose();
+    entry.slots.resize(entry.rows.size());
+    keys.find_or_insert(entry.views().data(), entry.rows.data(), static_cast<int64_t>(entry.rows.size()), entry.slots.data());
+    entry.releases = keys.releases();
+    return {entry.rows, entry.slots};
+  }
+
  private:
   struct Entry {
+    int64_t row_count = 0;  // of the batch
     std::vector<Column> columns;
+    bool is_whole = true;       // `slots` are those of all rows, not of `rows` only
+    std::vector<int32_t> rows;
     std::vector<uint32_t> slots;
     uint64_t releases = 0;  // of the index when the slots were found: a slot that is given back may get another key
     bool in_row = false;
 
     SlotList list() const { return in_row ? SlotList{nullptr, slots[0]} : SlotList{slots.data(), 0}; }
 
+    std::vector<ColumnView> views() const {
+      std::vector<ColumnView> result;
+      for (const Column& column : columns) result.push_back(column.view);
+      return result;
+    }
+
     bool is_of(const Rows& batch) const {
-      if (static_cast<int64_t>(slots.size()) != batch.row_count) return false;
+      if (row_count != batch.row_count) return false;
       for (size_t column = 0; column < columns.size(); ++column) {
         const ColumnView &left = columns[column].view, &right = batch.columns[column].view;
         if (left.values != right.values || left.offsets != right.offsets || left.bytes != right.bytes ||
@@ -60,6 +81,23 @@ class KnownKeys {
       return true;
     }
   };
+
+  const Entry* find(const Rows& batch, const KeyIndex& keys, bool is_whole) const {
+    for (const Entry& entry : entries_)
+      if (entry.is_whole == is_whole && entry.releases == keys.releases() && entry.is_of(batch)) return &entry;
+    return nullptr;
+  }
+
+  Entry& new_entry(const Rows& batch, const KeyIndex& keys, bool is_whole) {
+    if (entries_.size() < kEntries) entries_.emplace_back();
+    else next_ = (next_ + 1) % kEntries;
+    Entry& entry = entries_.size() < kEntries ? entries_.back() : entries_[next_];
+    entry.row_count = batch.row_count;
+    entry.columns.assign(batch.columns.begin(), batch.columns.begin() + static_cast<std::ptrdiff_t>(keys.types().size()));
+    entry.is_whole = is_whole;
+    entry.rows.clear();
+    return entry;
+  }
 
   // More than there are workers in a member: each has a list for each processor of the second stage.
   static constexpr size_t kEntries = 64;

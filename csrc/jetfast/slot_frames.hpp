@@ -403,12 +403,7 @@ class SlotFrames : public KeyedResults {
         add_float_sums(reinterpret_cast<double*>(frame.state(field)) + first_slot, entries, source, rows, count);
         continue;
       }
-      if (fields_[field].kind == FieldKind::nulls && !frame.states[field]) {
-        bool any = false;
-        for (int64_t i = 0; i < count; ++i) any |= load_unaligned<int64_t>(source + (rows ? rows[i] : i) * 8) != 0;
-        if (!any) continue;
-        need_nulls(frame, field);
-      }
+      if (fields_[field].kind == FieldKind::nulls && !need_nulls_of(frame, field, source, rows, count)) continue;
       combine_states(fields_[field], frame.state(field) + int64_t{first_slot} * fields_[field].width, entries, source, rows,
                      count);
     }

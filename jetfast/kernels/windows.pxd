@@ -22,6 +22,8 @@ cdef class TableLayout:
     cdef int time_column
 
     cdef int set_partial_schema(self, const vector[Field]& fields, tuple times=*) except -1
+    cdef object frame_schema(self, const vector[Field]& fields)
+    cdef object schema_of_fields(self, const vector[Field]& fields, tuple times, time_type)
     cdef BatchColumns batch_columns(self, Batch batch) except *
     cdef str overflow_message(self, Overflow overflow, KeyIndex& keys)
     cdef PartialColumns partial_columns(self, Batch batch) except *
@@ -43,9 +45,14 @@ cdef class ResultTable:
 
 cdef class WindowTable(ResultTable):
     cdef unique_ptr[cpp.WindowTable] table
+    cdef readonly object frame_schema  # of a frame as it lies
+    cdef object seen_partial_schema, seen_frame_schema  # the last ones that were found to be those of its partials
+
+    cdef int _is_frame(self, schema) except -1
 
 
 cdef class FrameTable:
     cdef unique_ptr[CppFrameTable] table
     cdef TableLayout layout
+    cdef readonly object frame_schema  # of a frame as it lies
     cdef Places places

@@ -41,6 +41,7 @@ class ResultTable:
     def accumulate(self, batch: Batch, collect_late: bool = False) -> Batch | None: ...  # late and partly late rows
     def row_counts(self) -> tuple[int, int, int, int]: ...  # on time, late, partly late, rejected: each row in one
     def emit(self, rows_max: int = 65536) -> Batch | None: ...  # next due results, ascending end; None: nothing is due
+    def emit_run(self, rows_max: int = 32768) -> list[Batch]: ...  # the same, several batches; none: nothing is due
     def save(self) -> list[pa.RecordBatch]: ...  # of partial_schema
     def bounds(self) -> dict[int, int]: ...  # by owned partition: up to which watermark its results were emitted
     def restore(self, rows: pa.RecordBatch) -> None: ...
@@ -58,6 +59,8 @@ class WindowTable(ResultTable):
 
     aggregates: (result name, kind as in AggregateKind.value, input column or None)
     """
+
+    frame_schema: pa.Schema  # of the frames that first stages share
 
     def __init__(
         self,
@@ -77,12 +80,14 @@ class WindowTable(ResultTable):
     def accumulate_all(self, batches: Sequence[Batch]) -> None: ...  # one after the other; late rows are only counted
     def advance(self, watermark: int) -> bool: ...  # every window with end <= watermark becomes due; is there any?
     def accumulate_partials(self, batch: Batch) -> None: ...  # second stage: rows of partial_schema
+    def accumulate_all_partials(self, batches: Sequence[Batch]) -> None: ...  # one after the other
     def memory(self) -> dict[str, int]: ...  # keys, frames, key_bytes, frame_bytes, bytes_per_key, ...
 
 class FrameTable:
     """First stage of two: accumulates per key and frame, judges nothing, flushes partials."""
 
     partial_schema: pa.Schema
+    frame_schema: pa.Schema  # of a shared frame
     def __init__(
         self,
         schema: pa.Schema,
@@ -97,15 +102,18 @@ class FrameTable:
     rejected_rows: int
     partials: int  # pairs of key and frame with rows, of frames that have left
     partial_rows: int  # rows in those frames
+    frames_left: int  # those frames
     keys: int  # that have a slot
     owner: int  # of what the last take_partials gave
     def set_owners(self, owners: Sequence[int] | npt.NDArray[np.int32], owner_count: int) -> None: ...
+    def share_frames(self) -> None: ...  # whole frames leave as they lie, to each owner
     def accumulate(self, batch: Batch) -> None: ...
     def accumulate_all(self, batches: Sequence[Batch]) -> None: ...  # one after the other
     def advance(self, watermark: int) -> None: ...  # frames with end <= watermark become due
     def flush(self) -> None: ...  # all frames become due
     def forget_keys(self) -> None: ...  # those that are in no frame
     def take_partials(self, rows_max: int = 65536) -> Batch | None: ...
+    def take_partial_run(self, rows_max: int = 32768) -> list[tuple[int, Batch]]: ...  # by owner
     def tell_places(self) -> None: ...  # as WindowTable
     def taken_rows(self) -> tuple[Rows, Places, Frames]: ...
     def partial_places(self) -> Places: ...  # of the rows of the last take_partials

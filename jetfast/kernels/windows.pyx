@@ -32,6 +32,7 @@ AGGREGATE_KINDS = (
 """Names of the aggregates, those of Spark SQL; count_values is Spark's count(column)."""
 
 cdef int64_t _SAVED_ROWS = 1 << 20  # rows of state that are copied at a time
+cdef int64_t _EMITTED_ROWS = 1 << 16  # of one batch of results
 
 
 def _is_number(data_type):
@@ -96,6 +97,8 @@ def _field_type(field):
     kind, value_class, width = field
     if kind in (<int>FieldKind.rows, <int>FieldKind.nulls):
         return pa.int64()
+    if kind == <int>FieldKind.sum_double:
+        return pa.float64()
     if kind in (<int>FieldKind.minimum, <int>FieldKind.maximum) and width == 8:
         if value_class == <int>ValueClass.i64:
             return pa.int64()
@@ -108,6 +111,7 @@ _FIELD_NAMES = {
     <int>FieldKind.sum128: "sum",
     <int>FieldKind.sum192: "sum",
     <int>FieldKind.sum_float: "sum",
+    <int>FieldKind.sum_double: "sum",
     <int>FieldKind.minimum: "min",
     <int>FieldKind.maximum: "max",
     <int>FieldKind.moments: "moments",
@@ -191,10 +195,19 @@ cdef class TableLayout:
         return index
 
     cdef int set_partial_schema(self, const vector[Field]& fields, tuple times=("frame",)) except -1:
+        self.partial_schema = self.schema_of_fields(fields, times, pa.int64())
+        return 0
+
+    cdef object frame_schema(self, const vector[Field]& fields):
+        """Of a frame as it lies: its end is the same in all rows."""
+        return self.schema_of_fields(fields, ("frame",), pa.dictionary(pa.int64(), pa.int64()))
+
+    cdef object schema_of_fields(self, const vector[Field]& fields, tuple times, time_type):
+        """Of rows of keys, times and fields."""
         cdef size_t position
         result = list(self.key_schema)
         for name in times:
-            result.append(pa.field(unused_name(name, [taken.name for taken in result]), pa.int64()))
+            result.append(pa.field(unused_name(name, [taken.name for taken in result]), time_type))
         for position in range(fields.size()):
             field = (<int>fields[position].kind, <int>fields[position].value_class, fields[position].width)
             if fields[position].column < 0:
@@ -202,8 +215,7 @@ cdef class TableLayout:
             else:
                 name = f"{self.schema.field(self.value_columns[fields[position].column]).name}.{_FIELD_NAMES[field[0]]}"
             result.append(pa.field(unused_name(name, [taken.name for taken in result]), _field_type(field)))
-        self.partial_schema = pa.schema(result)
-        return 0
+        return pa.schema(result)
 
     cdef BatchColumns batch_columns(self, Batch batch) except *:
         cdef BatchColumns columns
@@ -403,7 +415,7 @@ cdef class ResultTable:
         missed = pa.record_batch([missed_until], names=["missed_until"])
         return batch.take(rows).with_columns(Batch.from_arrow(missed))
 
-    def emit(self, int64_t rows_max=65536):
+    def emit(self, int64_t rows_max=_EMITTED_ROWS):
         """Return the next due results (output_schema, ascending window_end, at most rows_max rows), or None: none is left.
 
         Raises OverflowError naming aggregate, key and window if a sum does not fit its type.
@@ -424,6 +436,32 @@ cdef class ResultTable:
         if rows.row_count == 0:
             return None
         return make_batch(self.layout.output_schema, rows)
+
+    def emit_run(self, int64_t rows_max=32768):
+        """Return the next due results as `emit` does, found in one call without the GIL: a list of batches, which ends when
+        it has rows_max rows or more. Empty: none is left."""
+        cdef vector[Rows] batches
+        cdef int64_t row_count = 0
+        cdef size_t index
+        if rows_max < 1:
+            raise ValueError(f"rows_max must be at least 1, got {rows_max}")
+        if not self.results.is_emitting():
+            return []
+        cdef KernelClock* clock = kernel_clock()
+        try:
+            with nogil:
+                clock.enter()
+                while row_count < rows_max and self.results.is_emitting():
+                    batches.push_back(self.results.emit(_EMITTED_ROWS))
+                    row_count += batches.back().row_count
+                clock.leave()
+        except OverflowError:
+            raise OverflowError(self.layout.overflow_message(self.results.overflow, self.results.keys())) from None
+        return [
+            make_batch(self.layout.output_schema, batches[index])
+            for index in range(batches.size())
+            if batches[index].row_count > 0
+        ]
 
     def save(self):
         """Return what is open: a list of pyarrow.RecordBatch of partial_schema, of about one million rows at most.
@@ -508,6 +546,9 @@ cdef class WindowTable(ResultTable):
         self.table = make_unique[cpp.WindowTable](self.layout.spec, dereference(shared_arena()))
         self.results = self.table.get()
         self.layout.set_partial_schema(self.results.partial_fields())
+        self.frame_schema = self.layout.frame_schema(dereference(self.table).fields())
+        if partitions is not None:
+            dereference(self.table).own_partitions([partition in self.owned for partition in range(partition_count)])
 
     def keep_top(self, str by, int64_t count, bint ascending=False, per=()):
         """Emit only the `count` best results of each window, or of each group of keys `per` in it; others are never made.
@@ -549,16 +590,44 @@ cdef class WindowTable(ResultTable):
             clock.leave()
 
     def accumulate_partials(self, Batch batch not None):
-        """Take in partial results of the first stage (rows of partial_schema). Lateness counts the rows they stand for."""
-        check_batch_schema(batch.schema, self.layout.partial_schema, "a batch of partial results")
-        cdef PartialColumns columns = self.layout.partial_columns(batch)
+        """Take in partial results of a first stage: rows of partial_schema, or a shared frame (`FrameTable.share_frames`), of
+        which the keys count whose partitions this table owns. Lateness counts the rows they stand for."""
+        self.accumulate_all_partials((batch,))
+
+    def accumulate_all_partials(self, batches):
+        """`accumulate_partials` of several batches, one after the other, in one call without the GIL."""
+        cdef vector[PartialColumns] columns
+        cdef vector[int] is_frame
+        cdef size_t position
+        cdef Batch batch
         cdef KernelClock* clock = kernel_clock()
-        columns.columns = &batch.rows
+        columns.reserve(len(batches))
+        for batch in batches:
+            is_frame.push_back(self._is_frame(batch.schema))
+            columns.push_back(self.layout.partial_columns(batch))
+            columns.back().columns = &batch.rows
         self.started = True
         with nogil:
             clock.enter()
-            dereference(self.table).accumulate_partials(columns)
+            for position in range(columns.size()):
+                if is_frame[position]:
+                    dereference(self.table).accumulate_frame(columns[position])
+                else:
+                    dereference(self.table).accumulate_partials(columns[position])
             clock.leave()
+
+    cdef int _is_frame(self, schema) except -1:
+        """Are rows of this schema a frame as it lies? If not, they are partials."""
+        if schema is self.seen_frame_schema:
+            return 1
+        if schema is self.seen_partial_schema:
+            return 0
+        if schema.equals(self.frame_schema) and not schema.equals(self.layout.partial_schema):
+            self.seen_frame_schema = schema
+            return 1
+        check_batch_schema(schema, self.layout.partial_schema, "a batch of partial results")
+        self.seen_partial_schema = schema
+        return 0
 
     def advance(self, int64_t watermark):
         """Make every window with an end at or below the watermark due. MAX_TIME: all. ValueError if it goes back.
@@ -591,6 +660,7 @@ cdef class FrameTable:
         self.layout = TableLayout(schema, keys, time, aggregates, size_us, slide_us, offset_us, 1)
         self.table = make_unique[CppFrameTable](self.layout.spec, dereference(shared_arena()))
         self.layout.set_partial_schema(dereference(self.table).partial_fields())
+        self.frame_schema = self.layout.frame_schema(dereference(self.table).fields())
 
     def set_owners(self, owners, int32_t owner_count):
         """Give partials by the owner of their keys from now on: `owner` tells whose those of the last call are.
@@ -601,6 +671,11 @@ cdef class FrameTable:
         if owner_count < 1 or len(owners) == 0 or min(owners) < 0 or max(owners) >= owner_count:
             raise ValueError(f"owners must be in [0, {owner_count}), one for each partition")
         dereference(self.table).set_owners(owners, owner_count)
+
+    def share_frames(self):
+        """From now on a frame that most keys have rows in leaves as it lies, to every owner: `WindowTable.accumulate_partials`
+        of each takes what is his. Only where owners read this process's memory. Before the first row."""
+        dereference(self.table).share_frames()
 
     @property
     def owner(self):
@@ -616,6 +691,11 @@ cdef class FrameTable:
     def partial_rows(self):
         """Rows that were in those frames."""
         return dereference(self.table).partial_rows
+
+    @property
+    def frames_left(self):
+        """How many frames that is."""
+        return dereference(self.table).frames_left
 
     @property
     def keys(self):
@@ -685,7 +765,34 @@ cdef class FrameTable:
             clock.leave()
         if rows.row_count == 0:
             return None
-        return make_batch(self.layout.partial_schema, rows)
+        return make_batch(self.frame_schema if dereference(self.table).is_frame else self.layout.partial_schema, rows)
+
+    def take_partial_run(self, int64_t rows_max=32768):
+        """Return the next due partials as `take_partials` does, found in one call without the GIL: a list of (owner, batch),
+        which ends when it has rows_max rows or more. Empty: none is left."""
+        cdef vector[Rows] batches
+        cdef vector[int32_t] owners
+        cdef vector[int] is_frame
+        cdef int64_t row_count = 0
+        cdef size_t index
+        if rows_max < 1:
+            raise ValueError(f"rows_max must be at least 1, got {rows_max}")
+        if not dereference(self.table).has_due():
+            return []
+        cdef KernelClock* clock = kernel_clock()
+        with nogil:
+            clock.enter()
+            while row_count < rows_max and dereference(self.table).has_due():
+                batches.push_back(dereference(self.table).emit(_EMITTED_ROWS))
+                owners.push_back(dereference(self.table).owner)
+                is_frame.push_back(dereference(self.table).is_frame)
+                row_count += batches.back().row_count
+            clock.leave()
+        return [
+            (owners[index], make_batch(self.frame_schema if is_frame[index] else self.layout.partial_schema, batches[index]))
+            for index in range(batches.size())
+            if batches[index].row_count > 0
+        ]
 
     def tell_places(self):
         """As WindowTable.tell_places."""

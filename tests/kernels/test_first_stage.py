@@ -37,19 +37,26 @@ def frames(count: int, rows: int) -> Iterator[Batch]:
         yield Batch.from_arrow(pa.record_batch(columns, schema=SCHEMA))
 
 
-def first_stage(window: str) -> FrameTable:
+def first_stage(window: str, shares: bool = False) -> FrameTable:
     table = FrameTable(SCHEMA, ["key"], "time", AGGREGATES, *WINDOWS[window])
     table.set_owners(np.arange(271, dtype=np.int32) % OWNERS, OWNERS)
+    if shares:
+        table.share_frames()
     return table
 
 
-def second_stage(window: str) -> WindowTable:
-    return WindowTable(SCHEMA, ["key"], "time", AGGREGATES, *WINDOWS[window])
+def second_stage(window: str, owner: int | None = None) -> WindowTable:
+    partitions = None if owner is None else range(owner, 271, OWNERS)
+    return WindowTable(SCHEMA, ["key"], "time", AGGREGATES, *WINDOWS[window], partitions=partitions)
 
 
 def taken(table: FrameTable) -> Iterator[tuple[int, Batch]]:
     while (partials := table.take_partials()) is not None:
         yield table.owner, partials
+
+
+def is_shared(table: FrameTable, partials: Batch) -> bool:
+    return partials.schema.equals(table.frame_schema)
 
 
 def results(table: WindowTable) -> Iterator[dict[str, Any]]:
@@ -63,8 +70,10 @@ def in_order(rows: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("rows", [3000, 450], ids=["nearly all keys", "less than half of the keys"])
-def test_frames_of_many_keys_come_to_what_all_rows_at_once_do(window: str, rows: int) -> None:
-    all_rows, first, second = second_stage(window), first_stage(window), [second_stage(window) for _ in range(OWNERS)]
+@pytest.mark.parametrize("shares", [False, True], ids=["copied", "shared"])
+def test_frames_of_many_keys_come_to_what_all_rows_at_once_do(window: str, rows: int, shares: bool) -> None:
+    all_rows, first = second_stage(window), first_stage(window, shares)
+    second = [second_stage(window, owner) for owner in range(OWNERS)]
     wanted, found = [], []
     for number, batch in enumerate(frames(8, rows)):
         all_rows.accumulate(batch)
@@ -105,6 +114,81 @@ def test_keys_without_rows_in_a_whole_frame_have_no_results_after_a_restore() ->
     second.finish_restore()
     second.advance(MAX_TIME)
     assert all(row["rows"] > 0 for row in results(second))
+
+
+def test_a_shared_frame_goes_to_every_owner_and_lies_in_memory_once() -> None:
+    first = first_stage("tumbling", shares=True)
+    (batch,) = frames(1, 6000)
+    first.accumulate(batch)
+    keys = first.keys
+    first.flush()
+    given = first.take_partial_run()
+    assert [owner for owner, _ in given] == list(range(OWNERS))
+    assert all(is_shared(first, partials) and partials.row_count == keys for _, partials in given)
+    addresses = [partials.to_arrow().column("rows").buffers()[1].address for _, partials in given]
+    assert len(set(addresses)) == 1
+    assert first.take_partial_run() == []
+
+
+def late_and_early(first: FrameTable, second: list[WindowTable]) -> list[dict[str, Any]]:
+    """Frame 1 comes when its first windows have ended; frames 0 and 2 as usual."""
+    batches = list(frames(3, 3000))
+    found = []
+    for order, watermark in ((0, 2 * SLIDE_US), (1, 2 * SLIDE_US), (2, MAX_TIME)):
+        first.accumulate(batches[order])
+        first.flush()
+        for owner, partials in taken(first):
+            second[owner].accumulate_partials(partials)
+        for table in second:
+            table.advance(watermark)
+            found += results(table)
+    return found
+
+
+@pytest.mark.parametrize("bound", [None, 3 * SLIDE_US])
+def test_a_shared_frame_that_is_late_is_judged_as_its_rows_are(bound: int | None) -> None:
+    outcomes = []
+    for shares in (False, True):
+        second = [second_stage("sliding", owner) for owner in range(OWNERS)]
+        if bound is not None:
+            for table in second:
+                for partition in range(0, 271, 3):
+                    table.restore_bound(partition, bound)
+                table.finish_restore()
+        found = late_and_early(first_stage("sliding", shares), second)
+        outcomes.append((in_order(found), [table.row_counts() for table in second]))
+    assert outcomes[0] == outcomes[1]
+    assert sum(counts[2] for counts in outcomes[1][1]) > 1000  # partly late ones
+
+
+def test_results_and_partials_in_runs_are_those_one_by_one() -> None:
+    at_once, one_by_one = first_stage("sliding"), first_stage("sliding")
+    tables = second_stage("sliding"), second_stage("sliding")
+    for batch in frames(8, 3000):
+        at_once.accumulate(batch)
+        one_by_one.accumulate(batch)
+    at_once.flush()
+    one_by_one.flush()
+    run = at_once.take_partial_run(1000)
+    assert 1000 <= sum(partials.row_count for _, partials in run) < 2500
+    while more := at_once.take_partial_run():
+        run += more
+    singly = list(taken(one_by_one))
+    shown = [[(owner, repr(partials.to_arrow().to_pylist())) for owner, partials in given] for given in (run, singly)]
+    assert shown[0] == shown[1]
+    tables[0].accumulate_all_partials([partials for _, partials in run])
+    for _, partials in singly:
+        tables[1].accumulate_partials(partials)
+    for table in tables:
+        table.advance(MAX_TIME)
+    rows = []
+    while given := tables[0].emit_run(1500):
+        assert sum(batch.row_count for batch in given[:-1]) < 1500
+        rows += [row for batch in given for row in batch.to_arrow().to_pylist()]
+    assert rows == list(results(tables[1]))
+    for wrong in (tables[0].emit_run, at_once.take_partial_run):
+        with pytest.raises(ValueError, match="rows_max"):
+            wrong(0)
 
 
 def test_owners_are_checked() -> None:

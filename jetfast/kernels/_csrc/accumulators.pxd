@@ -12,6 +12,7 @@ cdef extern from "jetfast/accumulators.hpp" namespace "jetfast" nogil:
         minimum
         maximum
         moments
+        sum_double
 
     cdef enum class ValueClass "jetfast::ValueClass":
         i64

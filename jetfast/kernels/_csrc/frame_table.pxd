@@ -18,13 +18,18 @@ cdef extern from "jetfast/frame_table.hpp" namespace "jetfast" nogil:
         Places* places
         int64_t partials
         int64_t partial_rows
+        int64_t frames_left
         int32_t owner
+        bint is_frame
         KeyIndex& keys() noexcept
         const vector[Field]& partial_fields() noexcept
         MemoryUse memory() except +
         void set_owners(vector[int32_t] owners, int32_t owner_count) except +
+        void share_frames() noexcept
+        const vector[Field]& fields() noexcept
         void accumulate(const BatchColumns& batch, LateRows* late) except +
         void advance(int64_t watermark) noexcept
         void flush() noexcept
+        bint has_due() noexcept
         void forget_keys() except +
         Rows emit(int64_t rows_max) except +
