@@ -13,6 +13,9 @@ from jetfast.kernels.windows import FrameTable
 from jetfast.processors.batch_tables import BatchFrameTable
 from jetfast.processors.keyed_window import kernel_aggregates
 
+SHARING_OWNERS_MAX = 4
+"""So many owners may read a frame as it lies: each looks for its own keys in all of it."""
+
 
 class AccumulateByFrame(Processor):
     """Accumulates by key and frame, judges nothing, and saves nothing: what it holds leaves ahead of a barrier.
@@ -57,8 +60,13 @@ class AccumulateByFrame(Processor):
         self.counters["rejected_rows"] = 0
         owners = context.partition_owners.get(self.port)
         self.knows_owners = owners is not None and self.table is self.frames
+        self.shares_frames = False
         if owners is not None and self.knows_owners:
-            self.frames.set_owners(owners, int(owners.max()) + 1)
+            owner_count = int(owners.max()) + 1
+            self.frames.set_owners(owners, owner_count)
+            self.shares_frames = context.member_count == 1 and owner_count <= SHARING_OWNERS_MAX
+            if self.shares_frames:
+                self.frames.share_frames()
 
     def process(self, ordinal: int, batch: Batch) -> Iterable[Output]:
         return self.accumulate((batch,))
@@ -93,7 +101,10 @@ class AccumulateByFrame(Processor):
 
     def take_partials(self) -> Iterator[Output]:
         """Give the partials that are due."""
-        table = self.table
-        while (partials := table.take_partials()) is not None:
-            owner = self.frames.owner if self.knows_owners else None
-            yield partials if owner is None and self.port == MAIN_PORT else Emit(self.port, partials, owner)
+        take_partial_run = self.table.take_partial_run
+        while run := take_partial_run():
+            for owner, partials in run:
+                if self.knows_owners:
+                    yield Emit(self.port, partials, owner)
+                else:
+                    yield partials if self.port == MAIN_PORT else Emit(self.port, partials)

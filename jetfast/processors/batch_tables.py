@@ -94,6 +94,10 @@ class BatchResultTable(Generic[Table]):
         more = Batch.from_arrow(pa.record_batch(columns, schema=self.result_schema))
         return results.with_columns(more).select(self.output_names)
 
+    def emit_run(self) -> list[Batch]:
+        results = self.emit()
+        return [] if results is None else [results]
+
     def save(self) -> list[pa.RecordBatch]:
         saved = self.table.save_with_places()
         if not saved:
@@ -156,6 +160,10 @@ class BatchWindowTable(BatchResultTable[WindowTable]):
             taken = pa.array(rows)
             states = batch.select(self.inputs.state_names).to_arrow().columns
             self.add_states(places, frames, [column.take(taken) for column in states])
+
+    def accumulate_all_partials(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            self.accumulate_partials(batch)
 
     def take_rows(self, batch: Batch) -> None:
         rows, places, frames = self.table.taken_rows()
@@ -365,3 +373,7 @@ class BatchFrameTable:
                 if not logs[frame].pieces:
                     del logs[frame]
         return self.inputs.add_states(partials, states)
+
+    def take_partial_run(self) -> list[tuple[int, Batch]]:
+        partials = self.take_partials()
+        return [] if partials is None else [(0, partials)]

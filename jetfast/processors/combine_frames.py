@@ -28,7 +28,6 @@ class CombineFrames(SlidingWindowProcessor):
     def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> Iterable[Output]:
         if ordinal != PARTIALS:
             return super().process_batches(ordinal, batches)
-        for batch in batches:
-            self.table.accumulate_partials(batch)
+        self.table.accumulate_all_partials(batches)
         self.count_rows()
         return ()

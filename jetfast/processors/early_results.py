@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from jetfast.core.batch import Batch
-from jetfast.core.items import Emit, Output
+from jetfast.core.items import Emit, Output, one_by_one
 from jetfast.core.processor import Processor, ProcessorContext, StateBatch
 from jetfast.processors.keyed_window import KeyedWindow
 from jetfast.types import MAX_TIME
@@ -89,7 +89,7 @@ class EarlyResults(Processor):
 
 def flagged(results: Iterable[Output], *, is_early: bool) -> Iterator[Output]:
     """Results with the column is_early."""
-    for result in results:
+    for result in one_by_one(results):
         if isinstance(result, Batch):
             flags = pa.record_batch([pa.array(np.full(result.row_count, is_early))], names=[IS_EARLY])
             yield result.with_columns(Batch.from_arrow(flags))

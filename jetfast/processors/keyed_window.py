@@ -85,8 +85,8 @@ class KeyedWindow(Processor, Generic[Definition, Table]):
 
     def emit(self) -> Iterator[Output]:
         """The results that are due."""
-        emit = self.table.emit
-        while (results := emit()) is not None:
+        emit_run = self.table.emit_run
+        while results := emit_run():
             yield results
 
     def complete(self) -> Iterable[Output]:

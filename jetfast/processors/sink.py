@@ -10,7 +10,7 @@ from jetfast.core.publishing import PublishingSink
 from jetfast.core.source import Sink, sink_delivery
 from jetfast.core.transaction import TransactionalSink
 from jetfast.processors.publishing_sink import PublishingSinkProcessor
-from jetfast.processors.sink_writer import SinkWriterProcessor
+from jetfast.processors.sink_writer import PlainSinkProcessor, SinkWriterProcessor
 from jetfast.processors.transactional_sink import TransactionalSinkProcessor
 
 
@@ -27,4 +27,4 @@ class WriteSink:
             return TransactionalSinkProcessor(cast(TransactionalSink, self.sink), self.schema)
         if delivery is Delivery.PUBLISHING:
             return PublishingSinkProcessor(cast(PublishingSink, self.sink), self.schema)
-        return SinkWriterProcessor(self.sink, self.schema)
+        return PlainSinkProcessor(self.sink, self.schema)

@@ -1,6 +1,6 @@
 """Writes rows to a Sink as they come."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -56,6 +56,18 @@ class SinkWriterProcessor(Processor):
         writer, self.writer = self.writer, None
         if writer is not None:
             writer.abort()
+
+
+class PlainSinkProcessor(SinkWriterProcessor):
+    """One that may be given several batches at a time, for it never waits for a transaction between two of them."""
+
+    def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> tuple[Output, ...]:
+        assert self.writer is not None
+        write = self.writer.write
+        for batch in batches:
+            call_writer(self.sink, "write", write, batch)
+            self.context.counters["rows_written"] += batch.row_count
+        return ()
 
 
 def call_writer(sink: Sink, what: str, function: Callable[..., Result], *arguments: Any) -> Result:

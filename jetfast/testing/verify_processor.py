@@ -346,7 +346,7 @@ class _Run:
             if output is None:
                 break
             before = len(self.outputs)
-            self.take(one_by_one(output))
+            self.take(output)
             empty = 0 if len(self.outputs) > before else empty + 1
             if empty > POLLS_MAX:
                 raise AssertionError(
@@ -423,7 +423,7 @@ class _Run:
 
         Watermarks go to `watermarks` if it is given, and more than one processor is at work.
         """
-        for item in output or ():
+        for item in one_by_one(output or ()):
             if isinstance(item, Batch | Emit):
                 rows = item.batch if isinstance(item, Emit) else item
                 if rows.row_count:

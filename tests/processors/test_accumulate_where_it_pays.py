@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jetfast.core.aggregate import AggregateColumn, AggregateKind
 from jetfast.core.batch import Batch
-from jetfast.core.items import Emit, Output, Watermark
+from jetfast.core.items import Emit, Output, Watermark, one_by_one
 from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.core.windows import Window
 from jetfast.processors import accumulate_where_it_pays
@@ -132,7 +132,7 @@ def test_more_keys_than_fit_the_caches_pass_by_before_their_frame_ends(monkeypat
 @pytest.mark.parametrize("rows_each", [1, ROWS_PER_PARTIAL])
 def test_partials_say_whose_they_are(rows_each: int) -> None:
     owners = np.arange(271, dtype=np.int32) % 3
-    first = first_stage(ProcessorContext("first", partition_owners={PARTIALS_PORT: owners}))
+    first = first_stage(ProcessorContext("first", member_count=2, partition_owners={PARTIALS_PORT: owners}))
     first.process(0, frame(40, rows_each, 0))
     found = {item.owner: item.batch.row_count for item in first.process_watermark(10)}
     assert found.keys() == {0, 1, 2}
@@ -177,7 +177,7 @@ def test_two_stages_give_what_one_gives_whatever_passes_by(steps: list[Any], fir
 
 
 def rows_of(batches: Iterable[Batch]) -> list[str]:
-    return [repr(row) for batch in batches for row in batch.to_arrow().to_pylist()]
+    return [repr(row) for batch in one_by_one(batches) for row in batch.to_arrow().to_pylist()]
 
 
 def test_it_gives_partials_and_rows_that_add_up_in_every_mode() -> None:

@@ -1,6 +1,7 @@
 """Aggregates over batches, in windows of every kind, verified in every mode against lists of rows (SEMANTICS 2)."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 import jetfast as jf
 from jetfast.core.aggregate import AggregateColumn, AggregateKind, BatchAggregateColumn
 from jetfast.core.batch import Batch
-from jetfast.core.items import IDLE, Watermark
+from jetfast.core.items import IDLE, Watermark, one_by_one
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.windows import SessionWindow, Window
 from jetfast.processors.accumulate_by_frame import AccumulateByFrame
@@ -242,7 +243,11 @@ def test_every_aggregate_equals_its_definition_on_random_streams(kind, keys, inp
 def run(processor: Any, inputs: list[Any]) -> list[dict[str, Any]]:
     """Rows that leave, of inputs and the end."""
     processor.open(ProcessorContext("window", connected_ports=frozenset({0})))
-    return [row for batch in outputs_of(processor, inputs) for row in batch.to_arrow().to_pylist()]
+    return rows_of(outputs_of(processor, inputs))
+
+
+def rows_of(output: Iterable[Any]) -> list[dict[str, Any]]:
+    return [row for batch in one_by_one(output) for row in batch.to_arrow().to_pylist()]
 
 
 def outputs_of(processor: Any, inputs: list[Any]) -> list[Batch]:
@@ -254,7 +259,8 @@ def outputs_of(processor: Any, inputs: list[Any]) -> list[Batch]:
             batches += processor.process_idle()
         else:
             batches += processor.process(0, item if isinstance(item, Batch) else Batch.from_arrow(item))
-    return [*batches, *processor.complete()]
+    batches += processor.complete()
+    return list(one_by_one(batches))
 
 
 def in_two_stages(window: Window, keys: list[str], inputs: list[Any], first_stages: int = 1) -> list[dict[str, Any]]:
@@ -273,7 +279,7 @@ def in_two_stages(window: Window, keys: list[str], inputs: list[Any], first_stag
                     assert partials.schema.equals(first.partial_schema)
                     assert list(second.process(0, Batch.decode(partials.schema, b"".join(partials.encode())))) == []
             if isinstance(item, Watermark):
-                rows += [row for batch in second.process_watermark(item.value) for row in batch.to_arrow().to_pylist()]
+                rows += rows_of(second.process_watermark(item.value))
         else:
             firsts[number % first_stages].process(0, Batch.from_arrow(item))
             number += 1
@@ -296,7 +302,7 @@ def test_state_that_one_stage_saved_goes_on_in_two():
     before.open(ProcessorContext("window", connected_ports=frozenset({0}), partition_count=7))
     for item in INPUTS[:half]:
         if isinstance(item, Watermark):
-            rows += [row for batch in before.process_watermark(item.value) for row in batch.to_arrow().to_pylist()]
+            rows += rows_of(before.process_watermark(item.value))
         elif item is not IDLE:
             before.process(0, Batch.from_arrow(item))
     after = CombineFrames(SCHEMA, ["key"], "time", AGGREGATES, window)
@@ -315,7 +321,7 @@ def test_state_that_one_stage_saved_goes_on_in_two():
         for each in partials:
             after.process(0, each)
         if isinstance(item, Watermark):
-            rows += [row for batch in after.process_watermark(item.value) for row in batch.to_arrow().to_pylist()]
+            rows += rows_of(after.process_watermark(item.value))
     comparable = Rounded(wanted)
     assert comparable(rows) == comparable([row for row in wanted if isinstance(row, dict)])
 

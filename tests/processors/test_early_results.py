@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetfast.core.batch import Batch
-from jetfast.core.items import IDLE, Watermark
+from jetfast.core.items import IDLE, Watermark, one_by_one
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.windows import SessionWindow, Window
 from jetfast.processors.early_results import EarlyResults
@@ -31,7 +31,7 @@ def early(window):
 
 
 def rows_of(output):
-    return [row for batch in output if isinstance(batch, Batch) for row in batch.to_arrow().to_pylist()]
+    return [row for batch in one_by_one(output) if isinstance(batch, Batch) for row in batch.to_arrow().to_pylist()]
 
 
 def ordered(rows):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jetfast.core.aggregate import AggregateColumn, AggregateKind
 from jetfast.core.batch import Batch
-from jetfast.core.items import IDLE, Watermark
+from jetfast.core.items import IDLE, Watermark, one_by_one
 from jetfast.core.processor import BROADCAST, ProcessorContext
 from jetfast.core.state_sharing import share_state
 from jetfast.core.windows import SessionWindow, Window
@@ -209,12 +209,12 @@ def partials_of(inputs):
     items = []
     for item in inputs:
         if isinstance(item, Watermark):
-            items += [batch.to_arrow() for batch in processor.process_watermark(item.value)] + [item]
+            items += [batch.to_arrow() for batch in one_by_one(processor.process_watermark(item.value))] + [item]
         elif item is IDLE:
-            items += [batch.to_arrow() for batch in processor.process_idle()] + [item]
+            items += [batch.to_arrow() for batch in one_by_one(processor.process_idle())] + [item]
         else:
             items += [batch.to_arrow() for batch in processor.process(0, Batch.from_arrow(item))]
-    items += [batch.to_arrow() for batch in processor.complete()]
+    items += [batch.to_arrow() for batch in one_by_one(processor.complete())]
     processor.close(None)
     return items
 
@@ -255,7 +255,7 @@ def finish(output, schema):
         if isinstance(item, dict):
             partial = pa.RecordBatch.from_pylist([item], schema=schema)
             list(processor.process(0, Batch.from_arrow(partial)))
-    results = [row for batch in processor.complete() for row in batch.to_arrow().to_pylist()]
+    results = [row for batch in one_by_one(processor.complete()) for row in batch.to_arrow().to_pylist()]
     return sorted(map(repr, results)) + [item for item in output if not isinstance(item, dict)]
 
 
@@ -343,7 +343,7 @@ def test_state_of_two_stages_goes_on_in_one_and_back():
         one.restore_snapshot(state)
     one.finish_restore()
     batches += one.complete()
-    got = [row for batch in batches for row in batch.to_arrow().to_pylist()]
+    got = [row for batch in one_by_one(batches) for row in batch.to_arrow().to_pylist()]
     wanted = without_late(SlowWindows().run(inputs[:3]))
     assert sorted(map(repr, got)) == sorted(repr(item) for item in wanted if isinstance(item, dict))
 
@@ -391,7 +391,8 @@ def test_batches_together_give_what_they_give_one_by_one(batches, watermark, lat
             for batch in batches:
                 output += processor.process(0, batch)
         output += processor.complete()
-        shown = [(type(item).__name__, getattr(item, "batch", item).to_arrow().to_pylist()) for item in output]
+        given = one_by_one(output)
+        shown = [(type(item).__name__, getattr(item, "batch", item).to_arrow().to_pylist()) for item in given]
         found.append((shown, context.counters))
     assert found[0] == found[1]
 
@@ -407,7 +408,7 @@ def one_of(window):
 
 
 def rows_of(output):
-    return [row for batch in output for row in batch.to_arrow().to_pylist()]
+    return [row for batch in one_by_one(output) for row in batch.to_arrow().to_pylist()]
 
 
 @pytest.mark.parametrize("window", KINDS, ids=str)
