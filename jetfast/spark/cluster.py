@@ -22,7 +22,7 @@ from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.errors import ResourcesError
 from jetfast.spark.jobs import SparkJobs
 from jetfast.spark.shipping import pickle_with_modules, sent_by_spark
-from jetfast.spark.slots import WAIT_S, check_session, count_slots, require_slots, size_of
+from jetfast.spark.slots import WAIT_S, Size, check_session, count_slots, require_slots, size_of
 from jetfast.types import PARTITION_COUNT, Duration, positive_duration_us
 
 DEFAULT_LEASE = "5s"
@@ -70,10 +70,10 @@ class SparkCluster(Cluster):
         partition_count: int = PARTITION_COUNT,
         lease: Duration | None = None,
     ) -> None:
-        check_session(spark)
-        size = size_of(spark, members, workers)
-        super().__init__(size.members, size.workers, snapshot_store=snapshot_store, partition_count=partition_count)
         self.spark = spark
+        self._check_session()
+        size = self._size(members, workers)
+        super().__init__(size.members, size.workers, snapshot_store=snapshot_store, partition_count=partition_count)
         self.host = host
         self.port_range = port_range
         self._start_timeout_s = positive_duration_us(start_timeout, "start_timeout") / 1e6
@@ -87,18 +87,34 @@ class SparkCluster(Cluster):
 
     def _coordinate(self, submission: Submission) -> Runner:
         """Raises ResourcesError when the session cannot carry the members, before anything runs."""
-        check_session(self.spark)
+        self._check_session()
         _check_driver()
-        dag = pickle_with_modules(submission.pickled_dag, sent_by_spark(self.spark.sparkContext))
+        dag = pickle_with_modules(submission.pickled_dag, self._sent_modules())
         pickled_store = submission.pickled_store()
-        require_slots(lambda: count_slots(self.spark), self.members, WAIT_S)
+        self._require_slots()
         runner = Runner(submission.settings(dag, pickled_store, lease_us=self._lease_of(submission)))
-        members = MemberLinks(
-            SparkJobs(self.spark), runner, self._host(), self._bind(), self.port_range, self._start_timeout_s
-        )
+        members = MemberLinks(self._jobs(), runner, self._host(), self._bind(), self.port_range, self._start_timeout_s)
         runner.summon = members.summon
         runner.release = members.close
         return runner
+
+    # What a session of another kind answers otherwise.
+
+    def _check_session(self) -> None:
+        check_session(self.spark)
+
+    def _size(self, members: int | None, workers: int | None) -> Size:
+        return size_of(self.spark, members, workers)
+
+    def _require_slots(self) -> None:
+        require_slots(lambda: count_slots(self.spark), self.members, WAIT_S)
+
+    def _sent_modules(self) -> set[str]:
+        """Names of modules that executors have besides those that are installed."""
+        return sent_by_spark(self.spark.sparkContext)
+
+    def _jobs(self) -> SparkJobs:
+        return SparkJobs(self.spark)
 
     def _lease_of(self, submission: Submission) -> int:
         if self._lease_us is not None:

@@ -22,7 +22,9 @@ from jetfast.connectors.files import Files, files
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobDefinitionError
 from jetfast.spark.cluster import SparkCluster
+from jetfast.spark.connect_cluster import ConnectCluster, is_on_this_host
 from jetfast.spark.conversion import arrow_schema, in_utc
+from jetfast.spark.slots import is_connect
 
 
 def read_dataframe(df: Any, *, directory: str | os.PathLike[str] | None = None) -> Files:
@@ -33,7 +35,7 @@ def read_dataframe(df: Any, *, directory: str | os.PathLike[str] | None = None) 
 
     Parameters
     ----------
-    df : DataFrame of a session in this process
+    df : DataFrame, classic or Spark Connect
     directory : where the files go, below a folder of their own; driver and executors reach it under this path. None: a
         temporary one of this host, removed when this process ends, if Spark runs on this host
 
@@ -61,6 +63,8 @@ def run(
     members: int | None = None,
     workers: int | None = None,
     directory: str | os.PathLike[str] | None = None,
+    host: str | None = None,
+    port_range: tuple[int, int] | None = None,
     progress: bool | None = None,
 ) -> Any:
     """Run a pipeline that ends on the executors, and return what it collects as a DataFrame.
@@ -68,8 +72,8 @@ def run(
     Parameters
     ----------
     pipeline : one that has one stage that is collected, `stage.collect()`; it may write to other sinks, too
-    spark : the session; None: the active one
-    members, workers : as of `SparkCluster`
+    spark : the session, classic or Spark Connect; None: the active one
+    members, workers, host, port_range : as of `SparkCluster`. From a Connect client executors must reach the client
     directory : as of `read_dataframe`; here go the rows of the result
     progress : as of `SparkCluster.submit`
 
@@ -91,7 +95,8 @@ def run(
         raise JobDefinitionError(
             f"run needs one stage of pipeline {pipeline.name!r} that ends with .collect(), but {said}"
         )
-    cluster = SparkCluster(session, members=members, workers=workers)
+    kind = ConnectCluster if is_connect(session) else SparkCluster
+    cluster = kind(session, members, workers, host, port_range)
     folder = _new_folder(session, directory, "result")
     written = pipeline.with_sink(collected[0], files(str(folder), format="parquet"))
     with cluster.submit(written, guarantee=Guarantee.NONE, progress=progress) as job:
@@ -147,7 +152,9 @@ def _write(path: Path, schema: pa.Schema, *rows: Iterator[pa.RecordBatch]) -> No
 def _new_folder(spark: Any, directory: str | os.PathLike[str] | None, what: str) -> Path:
     """Make a folder that nobody else writes to."""
     if directory is None:
-        if not str(spark.conf.get("spark.master", "")).startswith("local"):
+        if not str(spark.conf.get("spark.master", "")).startswith("local") or (
+            is_connect(spark) and not is_on_this_host(spark)
+        ):
             raise JobDefinitionError(
                 "executors may be on other hosts: give directory=, a folder that driver and executors reach"
             )

@@ -30,10 +30,7 @@ class SparkJobs:
         def run() -> None:
             error: Exception | None = None
             try:
-                if self._properties is not None:
-                    self._spark.sparkContext._jsc.sc().setLocalProperties(self._properties.clone())
-                self._spark.sparkContext.setJobGroup(group, description, interruptOnCancel=False)
-                self._spark.range(0, 1, 1, 1).mapInArrow(member_function(task), RESULT_SCHEMA).toArrow()
+                self._submit(group, description, task)
             except Exception as problem:
                 error = problem
             on_end(error)
@@ -55,7 +52,7 @@ class SparkJobs:
 
     def explain_start(self, member: int, error: Exception | None) -> Exception:
         """Return why a member did not come, with what to do, out of what Spark says."""
-        if self._spark is not None and self._spark.sparkContext._jsc is None:
+        if self._is_stopped:
             return ResourcesError(
                 "the Spark session has been stopped; a job with a guarantee goes on from its last snapshot when it is "
                 "submitted again, on a new one"
@@ -74,6 +71,17 @@ class SparkJobs:
         if error is None or _CANCELLED.search(str(error)):  # after its end was noticed here
             return "its connection ended: its process was killed or its executor was lost"
         return f"its Spark job ended: {_first_line(error)}"
+
+    def _submit(self, group: str, description: str, task: MemberTask) -> None:
+        """Run the Spark job of a member to its end, from a thread of its own."""
+        if self._properties is not None:
+            self._spark.sparkContext._jsc.sc().setLocalProperties(self._properties.clone())
+        self._spark.sparkContext.setJobGroup(group, description, interruptOnCancel=False)
+        self._spark.range(0, 1, 1, 1).mapInArrow(member_function(task), RESULT_SCHEMA).toArrow()
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self._spark is not None and self._spark.sparkContext._jsc is None
 
 
 def _local_properties(spark: Any) -> Any:

@@ -31,12 +31,18 @@ class Slots(NamedTuple):
         return max(self.total - self.busy, 0)
 
 
+def is_connect(spark: Any) -> bool:
+    """Is this a session of Spark Connect, whose driver is another process?"""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
 def check_session(spark: Any) -> None:
     """Raise JobDefinitionError or ResourcesError for what is no Spark session, or one that members cannot live in."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(spark):
         raise ResourcesError(
-            "SparkCluster needs a session in the driver's own process, this one is a Spark Connect session: executors "
-            "must reach the process that submits. Run the program on the driver (SparkSession.builder.master(...))"
+            "SparkCluster needs a session in the driver's own process, this one is a Spark Connect session. A pipeline "
+            "that ends can be run there by jetfast.spark.run(pipeline, spark=...); for all others run the program on "
+            "the driver (SparkSession.builder.master(...))"
         )
     if not hasattr(spark, "sparkContext"):
         raise JobDefinitionError(f"SparkCluster needs a SparkSession, got {type(spark).__name__}")

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import jetfast as jf
-from jetfast.errors import JobDefinitionError
-from jetfast.spark import read_dataframe, register, window_aggregate
+from jetfast.errors import JobDefinitionError, JobFailedError, ResourcesError
+from jetfast.spark import SparkCluster, read_dataframe, register, run, window_aggregate
 from tests.connectors.postgres_server import PostgresServer
 from tests.spark.connect_server import ConnectServer
 
@@ -54,12 +54,41 @@ def test_windows_over_a_dataframe_equal_those_of_spark(session: Any) -> None:
     assert len(rows) > 100
 
 
-def test_a_dataframe_is_a_source(session: Any) -> None:
-    df = trips(session)
+def test_a_pipeline_stands_between_two_dataframes(session: Any, tmp_path: Path) -> None:
+    df = trips(session).sortWithinPartitions("at")
     pipeline = jf.Pipeline("trips")
-    pipeline.read(read_dataframe(df), name="trips").where(jf.col("paid") >= 70).collect()
-    rows = jf.LocalCluster().submit(pipeline, progress=False).to_arrow()
-    assert sorted(rows["paid"].to_pylist()) == [number / 4 for number in range(280, 300)]
+    rows = pipeline.read(read_dataframe(df, directory=tmp_path), name="trips")
+    timed = rows.with_event_time("at", jf.watermarks.fixed_lag("0s"))
+    timed.group_by("taxi").window(jf.tumbling("10m")).agg(n=jf.count(), paid=jf.sum("paid")).collect()
+    result = run(pipeline, spark=session, members=2, directory=tmp_path, progress=False)
+    found = result.selectExpr("taxi", "cast(window_end as string) as until", "n", "paid")
+    wanted = df.selectExpr("taxi", "window(at, '10 minutes').end as until", "paid")
+    wanted = wanted.groupBy("taxi", "until").agg({"taxi": "count", "paid": "sum"})
+    wanted = wanted.selectExpr("taxi", "cast(until as string) as until", "`count(taxi)` as n", "`sum(paid)` as paid")
+    rows = sorted(map(str, found.collect()))
+    assert rows == sorted(map(str, wanted.collect()))
+    assert len(rows) > 20
+
+
+def test_a_job_that_fails_on_connect_says_why(session: Any) -> None:
+    def trip(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows:
+            raise ValueError("I do not like this")
+        return batch
+
+    pipeline = jf.Pipeline("picky")
+    pipeline.read(jf.memory({"n": [1, 2]}, partitions=2), name="rows").map_batches(trip, name="trip over").collect()
+    with pytest.raises(JobFailedError, match="I do not like this"):
+        run(pipeline, spark=session, progress=False)
+
+
+def test_what_needs_a_driver_of_its_own_is_refused_before_anything_runs(session: Any) -> None:
+    with pytest.raises(ResourcesError, match=r"Spark Connect session.*jetfast\.spark\.run"):
+        SparkCluster(session)
+    pipeline = jf.Pipeline("none")
+    pipeline.read(jf.memory({"n": [1]}), name="rows").collect()
+    with pytest.raises(ResourcesError, match="5 Spark slots are needed.*the Connect server has 4"):
+        run(pipeline, spark=session, members=5)
 
 
 @pytest.mark.services
