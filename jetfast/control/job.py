@@ -183,7 +183,7 @@ class Job:
     def metrics(self) -> dict[str, Any]:
         """Figures so far, merged over members; what they are is told in `jetfast.control.metrics`."""
         reports = [
-            MemberReport(member, view.registered.pid, view.registered.host, view.metrics)
+            MemberReport(member, view.registered.pid, view.registered.host, view.figures)
             for member, view in list(self.runner.members.items())
         ]
         metrics = merge_metrics(reports, self._sources, self._sinks, self.runner.seconds)

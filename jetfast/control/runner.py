@@ -136,7 +136,9 @@ class MemberView:
     link: MemberLink
     registered: Registered
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    """The last Metrics.values."""
+    """The last Metrics.values of the present execution."""
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    """Those that count for users: as `metrics`, but an execution that only settles has none of its own."""
 
 
 @dataclass(frozen=True)
@@ -287,6 +289,8 @@ class Runner:
         elif isinstance(message, messages.Metrics):
             if (view := self.members.get(member)) is not None:
                 view.metrics = message.values
+                if not self._settles:
+                    view.figures = message.values
         else:
             self._delivered.add(message)
 
@@ -395,6 +399,11 @@ class Runner:
             self._end(broken)
 
     @property
+    def _settles(self) -> bool:
+        begun = self.coordinator.begun
+        return begun is not None and begun.settle_only
+
+    @property
     def _is_ending(self) -> bool:
         return self.coordinator.execution.phase is ExecutionPhase.ENDING
 
@@ -481,7 +490,10 @@ class Runner:
         self.summon(command.member)
 
     def _prepare(self, command: PrepareMember) -> None:
-        self.members[command.member].metrics = {}  # figures count from the beginning of an execution
+        view = self.members[command.member]
+        view.metrics = {}
+        if not self._settles:
+            view.figures = {}  # they count from the beginning of an execution
         begun = self.coordinator.begun
         assert begun is not None
         addresses = [self.members[peer].registered.address for peer in range(self.plan.member_count)]

@@ -416,3 +416,21 @@ def test_no_leases_are_granted_while_a_store_hangs_or_cannot_be_read() -> None:
     store.broken = False
     go_on(runner, now, 117.0)
     assert runner.leases.left_s(now[0]) > 0
+
+
+def test_figures_outlive_an_execution_that_only_settles() -> None:
+    now, store = [100.0], MemorySnapshotStore()
+    runner, links = coordinating(now, store)
+    go_on(runner, now, 101.0)
+    runner.receive(0, messages.Prepared(execution_id=1, member=0))
+    runner.receive(0, messages.Metrics(execution_id=1, member=0, values={"rows_read": 7}))
+    go_on(runner, now, 102.0)
+    runner.cancel()
+    runner.receive(0, messages.Failed(execution_id=1, member=0, kind="JobCancelledError", error="", traceback=""))
+    go_on(runner, now, 103.0)
+    settling = links[0].sent[-1]
+    assert isinstance(settling, messages.Prepare)
+    assert settling.settle_only
+    runner.receive(0, messages.Metrics(execution_id=settling.execution_id, member=0, values={"rows_read": 0}))
+    assert runner.members[0].metrics == {"rows_read": 0}
+    assert runner.members[0].figures == {"rows_read": 7}
