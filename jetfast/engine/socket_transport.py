@@ -45,6 +45,7 @@ from jetfast.engine.shared_rings import can_share, make_ring, map_ring
 from jetfast.engine.transport import ChannelId, PeerStatistics
 from jetfast.errors import ProtocolError, TransportError
 from jetfast.kernels.byte_rings import RingReader, RingWriter
+from jetfast.kernels.columns import pooled_memory
 
 logger = logging.getLogger("jetfast")
 
@@ -74,15 +75,15 @@ Buffer = bytes | memoryview
 class _EncodedRows(NamedTuple):
     """Rows as they came: decoded by the thread that takes them."""
 
-    payload: pa.Buffer
+    payload: memoryview
     origin_bytes: int
 
     def decode(self, schema: pa.Schema) -> Batch:
-        end = self.payload.size - self.origin_bytes
-        batch = Batch.decode(schema, self.payload.slice(0, end))
+        end = len(self.payload) - self.origin_bytes
+        batch = Batch.decode(schema, self.payload[:end])
         if not self.origin_bytes:
             return batch
-        origin = self.payload.slice(end).to_pybytes()
+        origin = bytes(self.payload[end:])
         (first_row,) = _FIRST_ROW.unpack_from(origin)
         return batch.with_origin(origin[_FIRST_ROW.size :].decode(errors="surrogateescape"), first_row)
 
@@ -436,7 +437,7 @@ class _Peer:
                     raise ProtocolError(f"member {self.index} sent a frame past its ring")
                 arriving = self._take(*_HEAD.unpack(head))
                 if arriving is not None:
-                    payload = memoryview(arriving.rows.payload).cast("B")
+                    payload = arriving.rows.payload
                     if len(payload) and not self._receive_into(payload):
                         raise ProtocolError(f"member {self.index} ended within a frame")
                     self._arrive(arriving)
@@ -492,7 +493,7 @@ class _Peer:
         count = ring.read_some(arriving.rows.payload, self._filled)
         self._filled += count
         self._bytes_received += count
-        if self._filled < arriving.rows.payload.size:
+        if self._filled < len(arriving.rows.payload):
             return False
         self._filled = 0
         self._arriving = None
@@ -526,8 +527,7 @@ class _Peer:
         if receiver is None:
             raise ProtocolError(f"member {self.index} sent an item on {channel}, which is not open")
         if kind == _ROWS:
-            # Arrow's pool: aligned to 64 bytes, recycled, and not filled with zeros first.
-            return _ArrivingRows(receiver, _EncodedRows(pa.allocate_buffer(byte_count), origin_bytes), value)
+            return _ArrivingRows(receiver, _EncodedRows(pooled_memory(byte_count), origin_bytes), value)
         if kind == _WATERMARK:
             receiver.arrive(Watermark(value))
         elif kind == _BARRIER:
