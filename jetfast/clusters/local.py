@@ -129,8 +129,11 @@ class _LocalMember:
     def send(self, message: CoordinatorMessage) -> None:
         self._agent.receive(message)
 
-    def close(self) -> None:
+    def dismiss(self) -> None:
         self._agent.receive(Shutdown(execution_id=NO_EXECUTION))
+
+    def close(self) -> None:
+        self.dismiss()
         self._thread.join()
 
     def kill(self) -> None:

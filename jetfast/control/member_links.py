@@ -163,6 +163,8 @@ class _Incarnation:
         self.thread = threading.current_thread()
         """Reads from the connection."""
         self.gone = threading.Event()
+        self.told = False
+        """Was it told to go?"""
         self.silent = ""
         """Why its connection was closed, if it was for its silence."""
 
@@ -238,21 +240,28 @@ class _RemoteMember:
         if cancelled is self.incarnation and not (cancelled and cancelled.gone.is_set()):
             self._members.carrier.cancel(self._group)
 
+    def dismiss(self) -> None:
+        """MemberLink: tell the member to go. May be called again."""
+        with self._lock:
+            released, self._released = self._released, True
+            incarnation = self.incarnation
+        if released or incarnation is None or incarnation.gone.is_set():
+            return
+        with contextlib.suppress(TransportError):  # gone already
+            incarnation.connection.send(messages.encode(Shutdown(execution_id=NO_EXECUTION)))
+            incarnation.told = True
+
     def close(self) -> None:
         """MemberLink: let the member go; when this returns its carrier has ended it. May be called again."""
-        with self._lock:
-            self._released = True
-            incarnation = self.incarnation
+        self.dismiss()
+        incarnation = self.incarnation
         for timer in (self._start_timer, self._cancel_timer, self._end_timer):
             _stop(timer)
             if timer is not None:
                 timer.join(END_TIMEOUT_S)
         ended = False
         if incarnation is not None:
-            if not incarnation.gone.is_set():
-                with contextlib.suppress(TransportError):  # gone already
-                    incarnation.connection.send(messages.encode(Shutdown(execution_id=NO_EXECUTION)))
-                    ended = incarnation.gone.wait(END_TIMEOUT_S)  # the member answers by closing
+            ended = incarnation.told and incarnation.gone.wait(END_TIMEOUT_S)  # the member answers by closing
             incarnation.connection.close()
             incarnation.thread.join(END_TIMEOUT_S)
         if self._carried is None or not self._carried.is_alive():

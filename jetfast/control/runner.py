@@ -122,6 +122,9 @@ class MemberLink(Protocol):
     def send(self, message: CoordinatorMessage) -> None:
         """Hand over a message, in order; does not wait for an answer. TransportError: it cannot be reached."""
 
+    def dismiss(self) -> None:
+        """The job is over: tell the member to go. Does not wait for its end, as `close` does. Called once."""
+
     def close(self) -> None:
         """The job is over, or another incarnation has taken the member's place: let it go. Called once, last.
 
@@ -456,7 +459,7 @@ class Runner:
         earlier = self.members.get(member)
         self.members[member] = view
         if earlier is not None and earlier.link is not view.link and member not in self.coordinator.members:
-            self._close(member, earlier)
+            self._close(member, earlier.link.close)
         return self.coordinator.handle(MemberRegistered(member))
 
     def _perform(self, command: Command) -> None:
@@ -548,16 +551,18 @@ class Runner:
             lost.__cause__ = error
             self._queue.put(MemberLost(member, lost))
 
-    def _close(self, member: int, view: MemberView) -> None:
+    def _close(self, member: int, close: Callable[[], None]) -> None:
         try:
-            view.link.close()
+            close()
         except Exception:
             logger.exception("job %s: closing the link to member %d failed", self.plan.job, member)
 
     def _end(self, error: Exception | None) -> None:
         self.timers.clear()
+        for member, view in self.members.items():  # they end side by side
+            self._close(member, view.link.dismiss)
         for member, view in self.members.items():
-            self._close(member, view)
+            self._close(member, view.link.close)
         try:
             self.release()
         except Exception:

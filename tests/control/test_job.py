@@ -76,6 +76,9 @@ class Member:
         elif isinstance(message, messages.Cancel):
             self.runner.receive(0, messages.Failed(**IDS, kind="JobCancelledError", error="stopped"))
 
+    def dismiss(self) -> None:
+        """It is no process."""
+
     def close(self) -> None:
         pass
 

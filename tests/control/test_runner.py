@@ -44,7 +44,10 @@ class Link:
     def __init__(self, runner: Runner, member: int, answer: messages.MemberMessage | None = None) -> None:
         self.runner, self.member, self.answer = runner, member, answer
         self.sent: list[CoordinatorMessage] = []
-        self.closed = 0
+        self.dismissed = self.closed = 0
+        self.others_dismissed: list[bool] = []
+        """When it was closed: had the other members been told to go?"""
+        self.others: tuple[Link, ...] = ()
 
     @property
     def kinds(self) -> list[str]:
@@ -78,8 +81,12 @@ class Link:
                 self.member, messages.Failed(**ids, kind="JobCancelledError", error="stopped", traceback="")
             )
 
+    def dismiss(self) -> None:
+        self.dismissed += 1
+
     def close(self) -> None:
         self.closed += 1
+        self.others_dismissed += [other.dismissed > 0 for other in self.others]
 
 
 class SilentLink(Link):
@@ -109,6 +116,17 @@ def test_a_job_runs_to_completion_and_every_link_is_closed_before_it_has_ended()
     assert isinstance(prepare, messages.Prepare)
     assert (prepare.member, prepare.member_count, prepare.peers) == (1, 2, ["host:0", "host:1"])
     assert prepare.dag == b"dag"
+
+
+def test_all_members_are_told_to_go_before_the_end_of_any_is_waited_for() -> None:
+    runner = make(3)
+    links = [Link(runner, member) for member in range(3)]
+    for link in links:
+        link.others = tuple(links)
+    start(runner, *links)
+    assert runner.wait(PATIENCE_S)
+    assert [link.dismissed for link in links] == [1, 1, 1]
+    assert [link.others_dismissed for link in links] == [[True] * 3] * 3
 
 
 def test_an_error_of_a_member_comes_back_as_its_class_with_the_members_traceback() -> None:

@@ -92,6 +92,9 @@ class SteppedMember:
         if not self.cut_off:
             self.job.runner.receive(self.index, message)
 
+    def dismiss(self) -> None:
+        """It goes in `close`."""
+
     def close(self) -> None:
         self.agent.handle(Shutdown(execution_id=NO_EXECUTION))
         self.finish()
