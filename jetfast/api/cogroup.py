@@ -14,9 +14,11 @@ from jetfast.api.lowering import HIDDEN
 from jetfast.api.naming import require_columns, require_distinct, shorten
 from jetfast.api.operations import lower_for_step
 from jetfast.api.spark_types import plain_type
-from jetfast.api.stage import Stage
+from jetfast.api.stage import SideStage, Stage, late_schema_of, merged_field
+from jetfast.api.steps import LATE_PORT, MISSED_UNTIL, Output, Step, TransformStep
 from jetfast.core.aggregate import Aggregate, AggregateKind
 from jetfast.core.aggregates.of_some_rows import OfSomeRows
+from jetfast.core.items import MAIN_PORT
 from jetfast.core.windows import AnyWindow
 from jetfast.errors import JobDefinitionError
 
@@ -45,12 +47,13 @@ class CogroupedWindow:
         self._groups = groups
         self._window = window
 
-    def agg(self, *aggregates: Mapping[str, Aggregate], name: str | None = None) -> Stage:
+    def agg(self, *aggregates: Mapping[str, Aggregate], name: str | None = None) -> CogroupStage:
         """Aggregate per key and window, one mapping a stage: `agg({"views": jf.count()}, {"paid": jf.sum("price")})`.
 
         The result has the keys, under the names that they have in the first stage and with the type that holds all of
         them; window_start and window_end; and the aggregates. There is a row for each key and window that has rows of
-        any stage; without rows of its own an aggregate is null, a count 0. Late rows are counted.
+        any stage; without rows of its own an aggregate is null, a count 0. Late rows are counted, and to be had as
+        `late_rows_of(0)` and so on.
         """
         stages = [group._stage for group in self._groups]
         names = [result for each in aggregates for result in each]
@@ -68,7 +71,27 @@ class CogroupedWindow:
         union = cogroup.inputs[0].union(*cogroup.inputs[1:], name=f"{step} (rows)")
         named = tuple((key, Expression(Column(key))) for key in cogroup.keys)
         result = aggregate(union, named, self._window, cogroup.combined, step)
-        return Stage(result._output)
+        return CogroupStage(result._output, cogroup)
+
+
+class CogroupStage(Stage):
+    """Results of windows over several stages."""
+
+    def __init__(self, output: Output, cogroup: Cogroup) -> None:
+        super().__init__(output)
+        self._cogroup = cogroup
+
+    def late_rows_of(self, number: int) -> Stage:
+        """Rows of the stage of this number, 0 the first, that came too late: its columns and `missed_until`.
+
+        As `late_rows` of a window; of a stage that was never asked for they are only counted in `job.metrics`.
+        """
+        stages = self._cogroup.stages
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < len(stages):
+            raise JobDefinitionError(
+                f"step {self.name!r}: late_rows_of needs the number of a stage from 0 to {len(stages) - 1}, got {number!r}"
+            )
+        return self._cogroup.late_rows_of(number, self._output.step)
 
 
 class Cogroup:
@@ -92,6 +115,8 @@ class Cogroup:
             for result, value in each.items():
                 self.combined[result] = self.combine(number, result, value)
         self.inputs = [self.input(number, keys[number]) for number in range(len(groups))]
+        self.late: dict[int, Stage] = {}
+        """Of each stage, as far as somebody has asked."""
 
     def common_keys(self, groups: Sequence[GroupedStage]) -> list[list[Expression]]:
         """The keys of each stage, cast to their common types."""
@@ -152,6 +177,45 @@ class Cogroup:
     def mark(self, number: int) -> str:
         """The column that is null in rows of other stages."""
         return f"{HIDDEN}{number}"
+
+    def late_column(self, number: int, column: str) -> str:
+        """What a column of one stage is called on its way to the late rows."""
+        return f"{HIDDEN}{number}.late.{column}"
+
+    def late_rows_of(self, number: int, window: Step) -> Stage:
+        """Late rows of one stage, as they were before columns were made the same."""
+        if not self.late:
+            self.keep_whole_rows(window)
+        if number not in self.late:
+            own = [column for column in self.stages[number].schema.names if column != MISSED_UNTIL]
+            here = Expression(Column(self.mark(number))).is_valid()
+            late = SideStage(Output(window, LATE_PORT), "late rows").where(here, name=f"{self.step} (late {number + 1})")
+            columns = [Expression(Column(self.late_column(number, column))).alias(column) for column in own]
+            name = f"{self.step} (late rows {number + 1})"
+            self.late[number] = late.select(*columns, MISSED_UNTIL, name=name)
+        return self.late[number]
+
+    def keep_whole_rows(self, window: Step) -> None:
+        """Give the steps before the window all columns of all stages, which nobody pays for who does not ask."""
+        (union,) = (output.step for output in window.inputs)
+        for number, output in enumerate(union.inputs):
+            step = output.step
+            assert isinstance(step, TransformStep)
+            assert isinstance(step.operation, Select)
+            late = tuple(
+                (
+                    self.late_column(owner, field.name),
+                    Expression(Column(field.name) if owner == number else Literal(pa.scalar(None, field.type))),
+                )
+                for owner, stage in enumerate(self.stages)
+                for field in stage.schema
+                if field.name != MISSED_UNTIL
+            )
+            step.operation = Select((*step.operation.outputs, *late))
+            step.schemas = {MAIN_PORT: step.operation.bind(self.stages[number].schema, step.name).schema}
+        schemas = [output.schema for output in union.inputs]
+        union.schemas = {MAIN_PORT: pa.schema(list(map(merged_field, zip(*schemas, strict=True))))}
+        window.schemas = {**window.schemas, LATE_PORT: late_schema_of(union.schemas[MAIN_PORT])}
 
     def input(self, number: int, keys: Sequence[Expression]) -> Stage:
         """One stage with the columns that all have."""

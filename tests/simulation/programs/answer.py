@@ -60,8 +60,8 @@ def plain(value: Any, digits: int | None = None) -> Any:
     if isinstance(value, datetime.datetime):
         return (value - EPOCH) // MICROSECOND
     if isinstance(value, float):
-        value = round(value, digits) if digits is not None else value
-        return int(value) if value.is_integer() else f"{value:.9g}"
+        rounded = float(f"{value:.9g}") if digits is None else round(value, digits)
+        return int(rounded) if rounded.is_integer() else rounded
     if isinstance(value, list):
         return tuple(plain(each, digits) for each in value)
     if isinstance(value, dict):
