@@ -74,7 +74,9 @@ SIGNATURES = {
     "ttl: 'Duration | None' = None, on_evict: 'EvictFunction | None' = None, "
     "name: 'str | None' = None) -> 'LateRowsStage'",
     "CogroupedStage.window": "(self, window: 'AnyWindow') -> 'CogroupedWindow'",
-    "CogroupedWindow.agg": "(self, *aggregates: 'Mapping[str, Aggregate]', name: 'str | None' = None) -> 'Stage'",
+    "CogroupedWindow.agg": "(self, *aggregates: 'Mapping[str, Aggregate]', "
+    "name: 'str | None' = None) -> 'CogroupStage'",
+    "CogroupStage.late_rows_of": "(self, number: 'int') -> 'Stage'",
     "WindowedStage.agg": "(self, *, name: 'str | None' = None, **aggregates: 'Aggregate') -> 'AggregateStage'",
     "Expression.alias": "(self, name: 'str') -> 'Expression'",
     "Expression.between": "(self, lower: 'object', upper: 'object') -> 'Expression'",
@@ -143,7 +145,7 @@ SIGNATURES = {
 STAGE_CLASSES = {
     "stage": ("SourceStage", "SideStage", "LateRowsStage", "JoinStage"),
     "grouped": ("AggregateStage", "GroupedStage", "WindowedStage"),
-    "cogroup": ("CogroupedStage", "CogroupedWindow"),
+    "cogroup": ("CogroupedStage", "CogroupedWindow", "CogroupStage"),
 }
 """By module of jetfast.api: what steps return."""
 

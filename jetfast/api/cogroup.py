@@ -12,10 +12,11 @@ from jetfast.api.grouped import GroupedStage, aggregate, check_aggregate
 from jetfast.api.joins import common_key_type
 from jetfast.api.lowering import HIDDEN
 from jetfast.api.naming import require_columns, require_distinct, shorten
-from jetfast.api.operations import lower_for_step
+from jetfast.api.operations import Select, lower_for_step
 from jetfast.api.spark_types import plain_type
-from jetfast.api.stage import SideStage, Stage, late_schema_of, merged_field
-from jetfast.api.steps import LATE_PORT, MISSED_UNTIL, Output, Step, TransformStep
+from jetfast.api.stage import SideStage, Stage
+from jetfast.api.steps import LATE_PORT, MISSED_UNTIL, Output, Step, TransformStep, late_schema_of
+from jetfast.api.unions import merged_schema
 from jetfast.core.aggregate import Aggregate, AggregateKind
 from jetfast.core.aggregates.of_some_rows import OfSomeRows
 from jetfast.core.items import MAIN_PORT
@@ -89,7 +90,8 @@ class CogroupStage(Stage):
         stages = self._cogroup.stages
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < len(stages):
             raise JobDefinitionError(
-                f"step {self.name!r}: late_rows_of needs the number of a stage from 0 to {len(stages) - 1}, got {number!r}"
+                f"step {self.name!r}: late_rows_of needs the number of a stage from 0 to {len(stages) - 1}, "
+                f"got {number!r}"
             )
         return self._cogroup.late_rows_of(number, self._output.step)
 
@@ -189,7 +191,9 @@ class Cogroup:
         if number not in self.late:
             own = [column for column in self.stages[number].schema.names if column != MISSED_UNTIL]
             here = Expression(Column(self.mark(number))).is_valid()
-            late = SideStage(Output(window, LATE_PORT), "late rows").where(here, name=f"{self.step} (late {number + 1})")
+            late = SideStage(Output(window, LATE_PORT), "late rows").where(
+                here, name=f"{self.step} (late {number + 1})"
+            )
             columns = [Expression(Column(self.late_column(number, column))).alias(column) for column in own]
             name = f"{self.step} (late rows {number + 1})"
             self.late[number] = late.select(*columns, MISSED_UNTIL, name=name)
@@ -214,7 +218,7 @@ class Cogroup:
             step.operation = Select((*step.operation.outputs, *late))
             step.schemas = {MAIN_PORT: step.operation.bind(self.stages[number].schema, step.name).schema}
         schemas = [output.schema for output in union.inputs]
-        union.schemas = {MAIN_PORT: pa.schema(list(map(merged_field, zip(*schemas, strict=True))))}
+        union.schemas = {MAIN_PORT: merged_schema(schemas)}
         window.schemas = {**window.schemas, LATE_PORT: late_schema_of(union.schemas[MAIN_PORT])}
 
     def input(self, number: int, keys: Sequence[Expression]) -> Stage:

@@ -44,11 +44,7 @@ def unite(stage: Stage, others: Sequence[Stage], name: str | None) -> Output:
         stage.pipeline,
         step_name,
         outputs,
-        {
-            MAIN_PORT: pa.schema(
-                [_merged_field(list(fields)) for fields in zip(*(s.schema for s in stages), strict=True)]
-            )
-        },
+        {MAIN_PORT: merged_schema([each.schema for each in stages])},
         time=times[0] if same else None,
         no_time_reason=stage._output.step.no_time_reason
         if same
@@ -77,6 +73,8 @@ def _schema_difference(left: pa.Schema, right: pa.Schema) -> str:
     return "; ".join(different)
 
 
-def _merged_field(fields: Sequence[pa.Field]) -> pa.Field:
-    """A column of a union may hold nulls if it may in any input."""
-    return pa.field(fields[0].name, fields[0].type, nullable=any(field.nullable for field in fields))
+def merged_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """Of a union of equal columns: one may hold nulls if it may in any input."""
+    return pa.schema(
+        [fields[0].with_nullable(any(field.nullable for field in fields)) for fields in zip(*schemas, strict=True)]
+    )

@@ -10,6 +10,7 @@ import pytest
 import jetfast as jf
 from jetfast import col
 from jetfast.errors import JobDefinitionError
+from jetfast.testing import EMPTY
 
 LEFT = pa.schema(
     [("k", pa.int32()), ("at", pa.timestamp("us")), ("v", pa.float64()), ("tag", pa.dictionary(pa.int8(), pa.string()))]
@@ -222,6 +223,45 @@ def test_joins_of_unusual_columns_and_sides(build: Callable[[Any], Any], expecte
     found = jf.LocalCluster(workers=2).submit(pipeline, progress=False).to_arrow()
     assert found.schema.equals(stage.schema)
     assert sorted((tuple(row.values()) for row in found.to_pylist()), key=str) == sorted(expected, key=str)
+
+
+def test_late_rows_of_aggregates_of_several_stages_are_those_that_came_into_each():
+    kinds = pa.array(["a", "b", "a", "a", "b"]).dictionary_encode()
+    times = pa.array([100, 200, 210, 1, 2], pa.timestamp("s"))  # the last two are late
+    lists = [[1], [2], None, [4], [5]]
+    pipeline = jf.Pipeline("late")
+    table = pa.table({"k": kinds, "at": times, "list": lists, "n": range(5)})
+    # One worker, which takes all steps in turn: many turns before the late rows.
+    source = jf.memory([table.slice(0, 3), *[EMPTY] * 50, table.slice(3)])
+    rows = pipeline.read(source, name="rows").with_event_time("at")
+    left = rows.where(col("k") == "a")
+    right = rows.where(col("k") == "b").drop("list").rename({"n": "number"})
+    both = left.group_by("k").cogroup(right.group_by("k")).window(MINUTE)
+    counted = both.agg({"n": jf.count()}, {"m": jf.count()}, name="both")
+    counted.collect("result")
+    assert counted.late_rows_of(0).schema.names == ["k", "at", "list", "n", "missed_until"]
+    assert counted.late_rows_of(0) is counted.late_rows_of(0)
+    counted.late_rows_of(0).collect("late left")
+    counted.late_rows_of(1).collect("late right")
+    job = jf.LocalCluster().submit(pipeline, progress=False)
+    job.wait(timeout=60)
+    assert job.collected("result").num_rows == 3
+    assert job.metrics["late_rows"] == 2
+    assert [tuple(row.values()) for row in job.collected("late left").drop(["at", "missed_until"]).to_pylist()] == [
+        ("a", [4], 3)
+    ]
+    late = job.collected("late right")
+    assert late.schema.names == ["k", "at", "number", "missed_until"]
+    assert [(row["k"], row["number"]) for row in late.to_pylist()] == [("b", 4)]
+
+
+@pytest.mark.parametrize("number", [2, -1, True, "first"])
+def test_late_rows_of_a_stage_that_is_not_there_are_refused(number):
+    left, _ = stages()
+    grouped = left.group_by("k").cogroup(left.where(col("v") > 0).group_by("k"))
+    counted = grouped.window(MINUTE).agg({"n": jf.count()}, {}, name="both")
+    with pytest.raises(JobDefinitionError, match="step 'both': late_rows_of needs the number of a stage from 0 to 1"):
+        counted.late_rows_of(number)
 
 
 def test_a_stage_joins_itself():

@@ -264,3 +264,34 @@ class LateRowsOfJoin:
         if len({row.id for row in flows[0].rows}) < len(flows[0].rows):
             raise DoesNotFitError("rows cannot be told apart")
         return ids_answer(flows[0].rows)
+
+
+@dataclass(frozen=True)
+class LateRowsOfCogroup:
+    """Rows of both sides that are in windows, and those that missed theirs."""
+
+    INPUTS = 2
+
+    @classmethod
+    def draw(cls, random: Random) -> "LateRowsOfCogroup":
+        return cls()
+
+    def build(self, builder: Builder, name: str, stages: Sequence[Stage]) -> Stage:
+        left, right = (stage.group_by("key") for stage in stages)
+        ids = jf.collect_list("id")
+        step = left.cogroup(right).window(jf.tumbling("500ms")).agg({"left": ids}, {"right": ids}, name=name)
+        parts = []
+        for number, side in enumerate(("left", "right")):
+            on_time = step.select(col(side).alias("id"), name=f"{name} ({side} lists)")
+            parts.append(on_time.explode("id", name=f"{name} ({side})"))
+            parts.append(step.late_rows_of(number).select("id", name=f"{name} (late {side})"))
+        return parts[0].union(*parts[1:], name=f"{name} (all)")
+
+    def compute(self, node: int, flows: Sequence[Flow]) -> Answer:
+        left, right = flows
+        for flow in flows:
+            flow.require(timed=True, punctual=False)
+            require_ids(flow)
+        if left.shift_us != right.shift_us:
+            raise DoesNotFitError("times of two kinds")
+        return ids_answer(left.rows + right.rows)

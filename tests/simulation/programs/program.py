@@ -41,7 +41,13 @@ STEPS: list[type[Operator]] = [
 ]
 STEPS += [step for step in STEPS if step.__module__ != plain_steps.__name__]
 """Those that keep something stand twice as often."""
-ENDS: list[type[Operator]] = [answers.Aggregates, answers.ProcessingTime, answers.LateRows, answers.LateRowsOfJoin]
+ENDS: list[type[Operator]] = [
+    answers.Aggregates,
+    answers.ProcessingTime,
+    answers.LateRows,
+    answers.LateRowsOfJoin,
+    answers.LateRowsOfCogroup,
+]
 TRIES = 12
 
 
