@@ -29,10 +29,16 @@ class BytesTable {
   }
 
   uint32_t find_or_insert(const uint8_t* bytes, uint32_t length, uint64_t hash64, SlotPool& pool) {
+    const uint32_t slot = find(bytes, length, hash64);
+    return slot == kNoSlot ? insert(bytes, length, static_cast<uint32_t>(hash64), pool) : slot;
+  }
+
+  // The slot of a key, kNoSlot if it is not there.
+  uint32_t find(const uint8_t* bytes, uint32_t length, uint64_t hash64) const {
     const auto hash = static_cast<uint32_t>(hash64);
     for (size_t cell = hash & mask_;; cell = (cell + 1) & mask_) {
       const Entry entry = cells_[cell];
-      if (entry.slot == kNoSlot) return insert(bytes, length, hash, pool);
+      if (entry.slot == kNoSlot) return kNoSlot;
       if (entry.hash == hash && entry.slot != kDeletedSlot) {
         const Record& record = records_[entry.slot];
         if (record.length == length && std::memcmp(record.data(), bytes, length) == 0) return entry.slot;

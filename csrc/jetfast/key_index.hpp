@@ -63,19 +63,12 @@ class KeyIndex {
 
   // slots[i] = slot of row rows[i] (row i without `rows`). `columns` has one view per key column.
   void find_or_insert(const ColumnView* columns, const int32_t* rows, int64_t count, uint32_t* slots) {
-    if (count == 0) return;
-    if (types_.empty()) {
-      if (null_slot_ == kNoSlot) null_slot_ = pool_.take();
-      for (int64_t i = 0; i < count; ++i) slots[i] = null_slot_;
-    } else if (types_.size() == 1 && columns[0].layout == Layout::dictionary) {
-      find_by_code(columns[0], rows, count, slots);
-    } else if (one_word_) {
-      find_words(columns[0], rows, count, slots);
-    } else if (packer_.packs()) {
-      find_packed(columns, rows, count, slots);
-    } else {
-      find_bytes(columns, rows, count, slots);
-    }
+    look_up<true>(columns, rows, count, slots);
+  }
+
+  // As find_or_insert, but a key that is not there gets kNoSlot, and nothing changes.
+  void find(const ColumnView* columns, const int32_t* rows, int64_t count, uint32_t* slots) {
+    look_up<false>(columns, rows, count, slots);
   }
 
   void release(uint32_t slot) {
@@ -117,30 +110,55 @@ class KeyIndex {
   }
 
  private:
+  template <bool inserts>
+  void look_up(const ColumnView* columns, const int32_t* rows, int64_t count, uint32_t* slots) {
+    if (count == 0) return;
+    if (types_.empty()) {
+      std::fill_n(slots, count, null_slot<inserts>());
+    } else if (types_.size() == 1 && columns[0].layout == Layout::dictionary) {
+      find_by_code<inserts>(columns[0], rows, count, slots);
+    } else if (one_word_) {
+      find_words<inserts>(columns[0], rows, count, slots);
+    } else if (packer_.packs()) {
+      find_packed<inserts>(columns, rows, count, slots);
+    } else {
+      find_bytes<inserts>(columns, rows, count, slots);
+    }
+  }
+
+  // Words of keys in either table of words.
+  template <bool inserts, int kWords>
+  void find_in(WordTable<kWords>& table, const typename WordTable<kWords>::Words& words, int64_t count, uint32_t* slots) {
+    if constexpr (inserts) table.find_or_insert(words, count, slots, pool_, simd_);
+    else table.find(words, count, slots, simd_);
+  }
+
   // ---- one word a key
 
+  template <bool inserts>
   void find_words(const ColumnView& view, const int32_t* rows, int64_t count, uint32_t* slots) {
-    if (view.validity == nullptr) return find_valid_words(view, rows, count, slots);
+    if (view.validity == nullptr) return find_valid_words<inserts>(view, rows, count, slots);
     valid_.resize(static_cast<size_t>(count));
     if (rows == nullptr) expand_validity(view, valid_.data());
     else
       for (int64_t i = 0; i < count; ++i) valid_[i] = view.is_valid(rows[i]);
     const auto* first_valid = static_cast<const uint8_t*>(std::memchr(valid_.data(), 1, static_cast<size_t>(count)));
     if (first_valid == nullptr) {
-      std::fill_n(slots, count, null_slot());
+      std::fill_n(slots, count, null_slot<inserts>());
       return;
     }
     if (std::memchr(valid_.data(), 0, static_cast<size_t>(count)) == nullptr)
-      return find_valid_words(view, rows, count, slots);
+      return find_valid_words<inserts>(view, rows, count, slots);
     words_scratch_.resize(static_cast<size_t>(count));
     load_words(view, rows, count, words_scratch_.data());
     // Rows without a key look for one that is there, and get their own slot afterwards: no branches, no lists of rows.
     const uint64_t present = words_scratch_[static_cast<size_t>(first_valid - valid_.data())];
     keep_valid(valid_.data(), count, present, words_scratch_.data());
-    words_.find_or_insert({words_scratch_.data()}, count, slots, pool_, simd_);
-    keep_valid(valid_.data(), count, null_slot(), slots);
+    find_in<inserts>(words_, {words_scratch_.data()}, count, slots);
+    keep_valid(valid_.data(), count, null_slot<inserts>(), slots);
   }
 
+  template <bool inserts>
   void find_valid_words(const ColumnView& view, const int32_t* rows, int64_t count, uint32_t* slots) {
     if (count == 0) return;
     const uint64_t* words = static_cast<const uint64_t*>(view.values);
@@ -150,11 +168,12 @@ class KeyIndex {
       load_words(view, rows, count, words_scratch_.data());
       words = words_scratch_.data();
     }
-    words_.find_or_insert({words}, count, slots, pool_, simd_);
+    find_in<inserts>(words_, {words}, count, slots);
   }
 
+  template <bool inserts>
   uint32_t null_slot() {
-    if (null_slot_ == kNoSlot) null_slot_ = pool_.take();
+    if (inserts && null_slot_ == kNoSlot) null_slot_ = pool_.take();
     return null_slot_;
   }
 
@@ -190,20 +209,21 @@ class KeyIndex {
 
   // ---- one dictionary column: each value that occurs is looked up once a batch
 
+  template <bool inserts>
   void find_by_code(const ColumnView& view, const int32_t* rows, int64_t count, uint32_t* slots) {
     const ColumnView& values = resolve_rows(view, rows, count, code_rows_);
     if (values.row_count > 4 * count + 256) {  // a large dictionary, few rows: no list of all its codes
       std::vector<int32_t> chosen, places;
       for (int64_t i = 0; i < count; ++i) {
         if (code_rows_[i] < 0) {
-          slots[i] = find_null();
+          slots[i] = find_null<inserts>();
         } else {
           chosen.push_back(static_cast<int32_t>(code_rows_[i]));
           places.push_back(static_cast<int32_t>(i));
         }
       }
       std::vector<uint32_t> found(chosen.size());
-      find_plain(values, chosen.data(), static_cast<int64_t>(chosen.size()), found.data());
+      find_plain<inserts>(values, chosen.data(), static_cast<int64_t>(chosen.size()), found.data());
       for (size_t i = 0; i < places.size(); ++i) slots[places[i]] = found[i];
       return;
     }
@@ -217,49 +237,52 @@ class KeyIndex {
       }
     }
     std::vector<uint32_t> found(codes.size());
-    find_plain(values, codes.data(), static_cast<int64_t>(codes.size()), found.data());
+    find_plain<inserts>(values, codes.data(), static_cast<int64_t>(codes.size()), found.data());
     for (size_t i = 0; i < codes.size(); ++i) slot_of_code_[static_cast<size_t>(codes[i])] = found[i];
     for (int64_t i = 0; i < count; ++i)
-      slots[i] = code_rows_[i] < 0 ? find_null() : slot_of_code_[static_cast<size_t>(code_rows_[i])];
+      slots[i] = code_rows_[i] < 0 ? find_null<inserts>() : slot_of_code_[static_cast<size_t>(code_rows_[i])];
   }
 
+  template <bool inserts>
   void find_plain(const ColumnView& values, const int32_t* rows, int64_t count, uint32_t* slots) {
     if (count == 0) return;
-    if (one_word_) find_words(values, rows, count, slots);
-    else if (packer_.packs()) find_packed(&values, rows, count, slots);
-    else find_bytes(&values, rows, count, slots);
+    if (one_word_) find_words<inserts>(values, rows, count, slots);
+    else if (packer_.packs()) find_packed<inserts>(&values, rows, count, slots);
+    else find_bytes<inserts>(&values, rows, count, slots);
   }
 
+  template <bool inserts>
   uint32_t find_null() {
-    if (one_word_) return null_slot();
+    if (one_word_) return null_slot<inserts>();
     if (packer_.packs()) {
       const uint64_t zero = 0;
       uint32_t slot;
-      packed_.find_or_insert({&zero, &zero}, 1, &slot, pool_, simd_);
+      find_in<inserts>(packed_, {&zero, &zero}, 1, &slot);
       return slot;
     }
     const uint8_t key[16] = {0};
-    return bytes_.find_or_insert(key, 1, hash_padded_bytes(key, 1), pool_);
+    return find_in_bytes<inserts>(key, 1, hash_padded_bytes(key, 1));
   }
 
   // ---- two words a key
 
+  template <bool inserts>
   void find_packed(const ColumnView* columns, const int32_t* rows, int64_t count, uint32_t* slots) {
     const int64_t long_count = packer_.pack(columns, rows, count);
-    if (long_count == count) return find_bytes(columns, rows, count, slots);
+    if (long_count == count) return find_bytes<inserts>(columns, rows, count, slots);
     if (long_count > 0) {  // keys that do not fit look for one that does, and get their own slot afterwards
       const uint8_t* fits = packer_.fits();
       const auto first = static_cast<const uint8_t*>(std::memchr(fits, 1, static_cast<size_t>(count))) - fits;
       keep_valid(fits, count, packer_.lows()[first], packer_.mutable_lows());
       keep_valid(fits, count, packer_.highs()[first], packer_.mutable_highs());
     }
-    packed_.find_or_insert({packer_.lows(), packer_.highs()}, count, slots, pool_, simd_);
+    find_in<inserts>(packed_, {packer_.lows(), packer_.highs()}, count, slots);
     if (long_count == 0) return;
     long_rows_.clear();
     for (int64_t i = 0; i < count; ++i)
       if (!packer_.fits()[i]) long_rows_.push_back(rows ? rows[i] : static_cast<int32_t>(i));
     found_.resize(long_rows_.size());
-    find_bytes(columns, long_rows_.data(), long_count, found_.data());
+    find_bytes<inserts>(columns, long_rows_.data(), long_count, found_.data());
     size_t next = 0;
     for (int64_t i = 0; i < count; ++i)
       if (!packer_.fits()[i]) slots[i] = found_[next++];
@@ -267,6 +290,12 @@ class KeyIndex {
 
   // ---- many bytes a key
 
+  template <bool inserts>
+  uint32_t find_in_bytes(const uint8_t* bytes, uint32_t length, uint64_t hash) {
+    return inserts ? bytes_.find_or_insert(bytes, length, hash, pool_) : bytes_.find(bytes, length, hash);
+  }
+
+  template <bool inserts>
   void find_bytes(const ColumnView* columns, const int32_t* rows, int64_t count, uint32_t* slots) {
     const size_t column_count = types_.size();
     if (value_rows_.size() < column_count) value_rows_.resize(column_count);
@@ -318,8 +347,8 @@ class KeyIndex {
       hashes_[i] = hash_padded_bytes(encoded_.data() + starts_[i], static_cast<uint32_t>(starts_[i + 1] - starts_[i]));
     for (int64_t i = 0; i < count; ++i) {
       if (i + 16 < count) bytes_.prefetch_cell(hashes_[i + 16]);
-      slots[i] = bytes_.find_or_insert(encoded_.data() + starts_[i],
-                                       static_cast<uint32_t>(starts_[i + 1] - starts_[i]), hashes_[i], pool_);
+      slots[i] = find_in_bytes<inserts>(encoded_.data() + starts_[i],
+                                        static_cast<uint32_t>(starts_[i + 1] - starts_[i]), hashes_[i]);
     }
   }
 

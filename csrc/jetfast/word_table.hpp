@@ -54,9 +54,15 @@ class WordTable {
       for (const uint64_t*& word : rest) word += start;
       if (is_growing()) move_lines(static_cast<size_t>(step * kMovedKeys / kFill));
       else if (is_full() && grows_in_steps()) start_growth(2 * lines_.count());
-      if (is_growing()) find<true>(rest, step, slots + start, pool, level);
-      else find<false>(rest, step, slots + start, pool, level);
+      if (is_growing()) find<true>(rest, step, slots + start, &pool, level);
+      else find<false>(rest, step, slots + start, &pool, level);
     }
+  }
+
+  // As find_or_insert, but a key that is not there gets kNoSlot, and nothing changes.
+  void find(const Words& words, int64_t count, uint32_t* slots, SimdLevel level) {
+    if (is_growing()) find<true>(words, count, slots, nullptr, level);
+    else find<false>(words, count, slots, nullptr, level);
   }
 
   const Key& key_of(uint32_t slot) const { return key_of_slot_[slot]; }
@@ -155,7 +161,7 @@ class WordTable {
   // Where the key of a hash is, or would be.
   JETFAST_INLINE Lines& lines_of(uint64_t hash) { return is_growing() && old_.home(hash) >= moved_ ? old_ : lines_; }
 
-// The loop is written once; each variant differs in how it compares a line with one key.
+// The loop is written once; each variant differs in how it compares a line with one key. Without a pool nothing is inserted.
 #define JETFAST_FIND_LOOP(MATCH)                                                                                \
   const bool far = growing || lines_.count() * sizeof(Bucket) > kPrefetchBytes;                                 \
   for (int64_t i = 0; i < count; ++i) {                                                                         \
@@ -176,7 +182,7 @@ class WordTable {
     }                                                                                                           \
     for (size_t place = home;;) {                                                                               \
       if (lines[place].passed == 0 || (place = lines.next(place)) == home) {                                    \
-        slots[i] = insert(key, hash, pool);                                                                     \
+        slots[i] = pool == nullptr ? kNoSlot : insert(key, hash, *pool);                                        \
         break;                                                                                                  \
       }                                                                                                         \
       const uint32_t match = MATCH(lines[place], key);                                                          \
@@ -188,7 +194,7 @@ class WordTable {
   }
 
   template <bool growing>
-  void find(const Words& words, int64_t count, uint32_t* slots, SlotPool& pool, SimdLevel level) {
+  void find(const Words& words, int64_t count, uint32_t* slots, SlotPool* pool, SimdLevel level) {
 #if JETFAST_X86
     if (level == SimdLevel::avx512) return find_avx512<growing>(words, count, slots, pool);
     if (level == SimdLevel::avx2) return find_avx2<growing>(words, count, slots, pool);
@@ -207,7 +213,7 @@ class WordTable {
     return match & bucket.used;
   }
   template <bool growing>
-  void find_plain(Words words, int64_t count, uint32_t* slots, SlotPool& pool) {
+  void find_plain(Words words, int64_t count, uint32_t* slots, SlotPool* pool) {
     JETFAST_FIND_LOOP(match_plain)
   }
 
@@ -231,7 +237,7 @@ class WordTable {
                           bucket);
   }
   template <bool growing>
-  JETFAST_TARGET_AVX2 void find_avx2(Words words, int64_t count, uint32_t* slots, SlotPool& pool) {
+  JETFAST_TARGET_AVX2 void find_avx2(Words words, int64_t count, uint32_t* slots, SlotPool* pool) {
     JETFAST_FIND_LOOP(match_avx2)
   }
   JETFAST_TARGET_AVX512 static inline __attribute__((always_inline)) uint32_t match_avx512(const Bucket& bucket,
@@ -243,7 +249,7 @@ class WordTable {
     return match_of_words(_mm512_cmpeq_epi64_mask(words, wanted), bucket);
   }
   template <bool growing>
-  JETFAST_TARGET_AVX512 void find_avx512(Words words, int64_t count, uint32_t* slots, SlotPool& pool) {
+  JETFAST_TARGET_AVX512 void find_avx512(Words words, int64_t count, uint32_t* slots, SlotPool* pool) {
     JETFAST_FIND_LOOP(match_avx512)
   }
 #endif

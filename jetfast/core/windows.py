@@ -35,9 +35,16 @@ class Window:
 
     def frames_of(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """As `frame_of` of each time, shape (rows,)."""
-        behind = np.mod(np.mod(times, self.slide_us) - self.offset_us, self.slide_us)
-        frames: npt.NDArray[np.int64] = times + (self.slide_us - behind)
-        return np.where(frames < times, MAX_TIME, frames)
+        # Of a quotient, since numpy divides by one number with vector instructions; what overflows comes back.
+        ahead: npt.NDArray[np.int64] = np.floor_divide(times, self.slide_us)
+        ahead *= self.slide_us
+        ahead -= times
+        if self.offset_us:
+            ahead += self.offset_us
+            ahead[ahead > 0] -= self.slide_us
+        ahead += self.slide_us
+        ahead += times
+        return np.where(ahead < times, MAX_TIME, ahead)
 
     def last_windows_of(self, frames: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Ends of the last windows that hold each frame, shape (rows,)."""

@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from cython.operator cimport dereference
 from libc.stdint cimport int64_t, uint32_t
+from libcpp cimport bool as cbool
 from libcpp.memory cimport make_unique, unique_ptr
 from libcpp.vector cimport vector
 
@@ -95,6 +96,10 @@ cdef class KeyIndex:
         """Bytes that the table of keys takes."""
         return dereference(self.index).bytes()
 
+    def clear(self):
+        """Forget all keys: as one that was made anew, but cheaper."""
+        self.index = make_unique[cpp.KeyIndex](plain_types(self.key_schema))
+
     def reserve(self, int64_t key_count):
         """Make room for that many keys at once."""
         with nogil:
@@ -109,6 +114,13 @@ cdef class KeyIndex:
 
         NULL is a key like others; all NaN are one key and so are 0.0 and -0.0. Raises ValueError for a batch of another schema.
         """
+        return self.slots_of(batch, True)
+
+    def find_slots(self, Batch batch not None):
+        """As `assign_slots`, but no key is added: those that are not there have NO_SLOT."""
+        return self.slots_of(batch, False)
+
+    cdef slots_of(self, Batch batch, cbool inserts):
         check_batch_schema(batch.schema, self.schema, "a batch of keys")
         slots = np.empty(batch.row_count, dtype=np.uint32)
         cdef uint32_t[::1] view = slots
@@ -117,7 +129,10 @@ cdef class KeyIndex:
         if batch.row_count > 0:
             target = &view[0]
             with nogil:
-                dereference(self.index).find_or_insert(columns.data(), NULL, batch.row_count, target)
+                if inserts:
+                    dereference(self.index).find_or_insert(columns.data(), NULL, batch.row_count, target)
+                else:
+                    dereference(self.index).find(columns.data(), NULL, batch.row_count, target)
         return slots
 
     def keys_of(self, slots):

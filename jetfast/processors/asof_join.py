@@ -1,25 +1,24 @@
 """Joins each row of a stream with the latest row of another that is not after it and has its keys."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from jetfast.core.batch import Batch, concatenate
 from jetfast.core.items import Output
-from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, SIDE_KINDS, Join
-from jetfast.core.processor import Processor, ProcessorContext, StateBatch
+from jetfast.core.joins import LEFT, RIGHT, Join
+from jetfast.core.processor import ProcessorContext, StateBatch
 from jetfast.kernels.joins import NO_SLOT
-from jetfast.processors import kept_rows, partition_bounds
+from jetfast.processors import kept_rows
 from jetfast.processors.join_keys import KeySlots
-from jetfast.processors.joined_rows import JoinedRows
 from jetfast.processors.kept_rows import KeptRows
-from jetfast.processors.keyed_rows import KeyedRows, Times
-from jetfast.processors.partition_bounds import PartitionBounds
+from jetfast.processors.keyed_rows import Times
+from jetfast.processors.stream_join import StreamJoin
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
 
 
-class AsofJoinProcessor(Processor):
+class AsofJoinProcessor(StreamJoin):
     """Left rows wait until the watermark has passed them: then all rows that they may meet have come.
 
     Of the right side the rows behind the watermark are kept that are the latest of their keys. Of right rows of one key
@@ -32,22 +31,15 @@ class AsofJoinProcessor(Processor):
     """
 
     def __init__(self, join: Join, tolerance_us: int | None) -> None:
-        self.join = join
+        super().__init__(join)
         self.reach_us = MAX_TIME if tolerance_us is None else tolerance_us
         self.keeps_left = join.join_type.keeps[LEFT]
 
     def open(self, context: ProcessorContext) -> None:
-        self.inputs = [
-            KeyedRows(side, port, kind, context)
-            for side, port, kind in zip(self.join.sides, LATE_PORTS, SIDE_KINDS, strict=True)
-        ]
-        self.result = JoinedRows(self.join)
-        self.bounds = PartitionBounds(context)
-        """Rows before them are late."""
+        super().open(context)
         self.waiting: list[tuple[Batch, Times]] = []
         """Left rows."""
         self.begin()
-        self.restored: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
 
     def begin(self) -> None:
         """Keep no rows of the right side."""
@@ -103,7 +95,7 @@ class AsofJoinProcessor(Processor):
         for start in range(0, len(order), BATCH_ROWS_MAX):
             chosen = order[start : start + BATCH_ROWS_MAX]
             batch = rows.take(chosen)
-            found = self.kept.chains.find_latest(self.keys.of_rows(LEFT, batch), all_times[chosen], self.reach_us)
+            found = self.kept.chains.find_latest(self.keys.find(LEFT, batch), all_times[chosen], self.reach_us)
             left, met = self.result.left_part(batch), np.flatnonzero(found >= 0).astype(np.int32)
             if len(met):
                 right = self.result.right_part(self.kept.rows.take(found[met]))
@@ -132,16 +124,5 @@ class AsofJoinProcessor(Processor):
         yield from self.inputs[RIGHT].saved(self.kept.rows.take(self.useful_rows()))
         yield from self.bounds.save()
 
-    def restore_snapshot(self, state: StateBatch) -> None:
-        if state.kind == partition_bounds.KIND:
-            self.bounds.restore(state)
-        else:
-            self.restored[SIDE_KINDS.index(state.kind)].append(state.rows)
-
-    def finish_restore(self) -> None:
-        for ordinal, states in enumerate(self.restored):
-            rows = self.inputs[ordinal].joined(states)
-            if rows is not None:
-                self.keep(ordinal, *self.inputs[ordinal].with_times(rows))
-        self.restored = ([], [])
-        self.bounds.finish_restore()
+    def take_back(self, ordinal: int, rows: Batch, states: Sequence[pa.RecordBatch]) -> None:
+        self.keep(ordinal, *self.inputs[ordinal].with_times(rows))

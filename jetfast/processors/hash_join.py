@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from jetfast.core.batch import Batch, concatenate
 from jetfast.core.items import Output
 from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, SIDE_KINDS, Join
 from jetfast.core.processor import Processor, ProcessorContext, StateBatch
-from jetfast.kernels.joins import NO_SLOT, SlotMatches
-from jetfast.processors.join_keys import KeySlots, Slots
+from jetfast.kernels.joins import SlotMatches
+from jetfast.processors.join_keys import KeySlots
 from jetfast.processors.joined_rows import JoinedRows
 from jetfast.processors.keyed_rows import KeyedRows
 from jetfast.types import BATCH_ROWS_MAX
@@ -50,7 +49,7 @@ class HashJoinProcessor(Processor):
     def join_rows(self, batch: Batch) -> Iterator[Output]:
         if self.table is None:
             self.table = self.make_table()
-        self.matches.probe(self.find_slots(batch))
+        self.matches.probe(self.keys.find(LEFT, batch))
         part = self.result.left_part(batch)
         while (pairs := self.matches.next(BATCH_ROWS_MAX, self.keeps_left)) is not None:
             left_rows, right_rows = pairs
@@ -63,18 +62,9 @@ class HashJoinProcessor(Processor):
         self.held = [rows]
         self.keys = KeySlots(self.join)
         slots = self.keys.of_rows(RIGHT, rows)
-        self.limit = self.keys.limit
-        self.matches = SlotMatches(slots, self.limit)
+        self.matches = SlotMatches(slots, self.keys.limit)
         part = self.result.right_part(rows)
         return self.result.nulls[RIGHT].behind(part) if self.keeps_left else part
-
-    def find_slots(self, batch: Batch) -> Slots:
-        """Slots of rows of the left side. Keys that the table lacks get others for the moment."""
-        slots = self.keys.of_rows(LEFT, batch)
-        if self.keys.limit > self.limit:
-            strange = slots[(slots >= self.limit) & (slots != NO_SLOT)]
-            self.keys.index.release(np.flatnonzero(np.bincount(strange - self.limit)).astype(np.uint32) + self.limit)
-        return slots
 
     def save_snapshot(self) -> list[StateBatch]:
         if self.saved is None:

@@ -1,6 +1,6 @@
 """Joins rows of two streams that have equal keys and lie near each other in time, as they come."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -8,22 +8,21 @@ import pyarrow as pa
 
 from jetfast.core.batch import Batch
 from jetfast.core.items import Output, Watermark
-from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, SIDE_KINDS, Join
-from jetfast.core.processor import Processor, ProcessorContext, StateBatch
+from jetfast.core.joins import LEFT, RIGHT, Join
+from jetfast.core.processor import ProcessorContext, StateBatch
 from jetfast.kernels.joins import NO_SLOT
-from jetfast.processors import kept_rows, partition_bounds
+from jetfast.processors import kept_rows
 from jetfast.processors.join_keys import KeySlots
-from jetfast.processors.joined_rows import JoinedRows
 from jetfast.processors.kept_rows import KeptRows
-from jetfast.processors.keyed_rows import KeyedRows, Times
-from jetfast.processors.partition_bounds import PartitionBounds
+from jetfast.processors.keyed_rows import Times
+from jetfast.processors.stream_join import StreamJoin
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
 
 MATCHED = pa.field("\x01matched", pa.bool_())
 """Column of saved rows: has the row met one of the other side?"""
 
 
-class IntervalJoinProcessor(Processor):
+class IntervalJoinProcessor(StreamJoin):
     """A row of the left side at time t meets those of the right side with a time in [t + lower_us, t + upper_us].
 
     A pair leaves when the later of its rows has come, and bears the greater of their times. Rows without a match leave
@@ -38,7 +37,7 @@ class IntervalJoinProcessor(Processor):
     forwards_watermark = False
 
     def __init__(self, join: Join, lower_us: int, upper_us: int) -> None:
-        self.join = join
+        super().__init__(join)
         self.lower_us = lower_us
         self.upper_us = upper_us
         keeps_left, keeps_right = join.join_type.keeps
@@ -46,15 +45,8 @@ class IntervalJoinProcessor(Processor):
 
     def open(self, context: ProcessorContext) -> None:
         self.counters = context.counters
-        self.inputs = [
-            KeyedRows(side, port, kind, context)
-            for side, port, kind in zip(self.join.sides, LATE_PORTS, SIDE_KINDS, strict=True)
-        ]
-        self.result = JoinedRows(self.join)
-        self.bounds = PartitionBounds(context)
-        """Rows before them are late."""
+        super().open(context)
         self.begin()
-        self.restored: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
         self.sent = MIN_TIME
 
     def begin(self) -> None:
@@ -170,17 +162,6 @@ class IntervalJoinProcessor(Processor):
             yield from side.saved(batch.with_columns(Batch.from_arrow(flags)))
         yield from self.bounds.save()
 
-    def restore_snapshot(self, state: StateBatch) -> None:
-        if state.kind == partition_bounds.KIND:
-            self.bounds.restore(state)
-        else:
-            self.restored[SIDE_KINDS.index(state.kind)].append(state.rows)
-
-    def finish_restore(self) -> None:
-        for ordinal, states in enumerate(self.restored):
-            rows = self.inputs[ordinal].joined(states)
-            if rows is not None:
-                flags = pa.concat_arrays([state.column(MATCHED.name) for state in states])
-                self.keep_again(ordinal, rows, flags.to_numpy(zero_copy_only=False).view(np.uint8))
-        self.restored = ([], [])
-        self.bounds.finish_restore()
+    def take_back(self, ordinal: int, rows: Batch, states: Sequence[pa.RecordBatch]) -> None:
+        flags = pa.concat_arrays([state.column(MATCHED.name) for state in states])
+        self.keep_again(ordinal, rows, flags.to_numpy(zero_copy_only=False).view(np.uint8))

@@ -1,5 +1,6 @@
 """The arithmetic of frames, and what a window definition refuses."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +64,14 @@ def test_floor_and_frame_enclose_the_time(time, slide, frames, offset):
     assert window.frame_of(time) - window.floor(time) == slide
     assert (window.floor(time) - window.offset_us) % slide == 0
     assert window.last_window_of(time) - window.size_us <= time
+
+
+@given(st.lists(st.integers(MIN_TIME, MAX_TIME), max_size=5), st.integers(1, 10**9), st.integers(0, 10**9))
+def test_frames_of_many_times_are_those_of_each(times, slide, offset):
+    window = Window(slide, slide, offset % slide)
+    times += [0, -1, MIN_TIME + 1, MAX_TIME - 1, MAX_TIME]
+    frames = window.frames_of(np.array(times, np.int64))
+    assert frames.tolist() == [window.frame_of(time) for time in times]
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,12 @@ void words_equal_a_plain_map(SimdLevel level, size_t column_count) {
       views[column].row_count = static_cast<int64_t>(keys.size());
     }
     std::vector<uint32_t> slots(keys.size());
+    index.find(views.data(), nullptr, static_cast<int64_t>(keys.size()), slots.data());
+    for (size_t row = 0; row < keys.size(); ++row) {
+      const auto found = wanted.find(keys[row]);
+      CHECK(slots[row] == (found == wanted.end() ? jetfast::kNoSlot : found->second));
+    }
+    CHECK(index.live() == static_cast<int64_t>(wanted.size()));
     index.find_or_insert(views.data(), nullptr, static_cast<int64_t>(keys.size()), slots.data());
     for (size_t row = 0; row < keys.size(); ++row) {
       const auto found = wanted.emplace(keys[row], slots[row]);
@@ -125,6 +131,9 @@ void a_large_table_keeps_its_keys_while_it_grows(SimdLevel level, size_t column_
     }
     const int64_t stride = end / kRows;  // keys of all times are found, or are new again
     find(0, stride, slots.data());
+    std::vector<uint32_t> found(kRows);
+    index.find(views.data(), nullptr, kRows, found.data());
+    CHECK(found == slots);
     for (int64_t row = 0; row < kRows; ++row) {
       uint32_t& slot = slot_of_key[static_cast<size_t>(row * stride)];
       if (slot == jetfast::kNoSlot) {

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetfast.kernels.columns import Batch
+from jetfast.kernels.joins import NO_SLOT
 from jetfast.kernels.keys import KeyIndex
 from tests.kernels.reference_windows import canonical
 
@@ -94,7 +95,11 @@ def test_equal_keys_share_a_slot_and_come_out_with_their_type(data: st.DataObjec
     assert index.key_schema.types == [plain(data_type) for data_type in types]
     slot_of: dict[tuple[Any, ...], int] = {}
     for rows in data.draw(st.lists(st.lists(st.tuples(*cells), min_size=1, max_size=20), min_size=1, max_size=4)):
-        slots = index.assign_slots(to_batch(rows, types, padding=data.draw(st.integers(0, 9))))
+        batch = to_batch(rows, types, padding=data.draw(st.integers(0, 9)))
+        known = [slot_of.get(tuple(canonical(value) for value in row), NO_SLOT) for row in rows]
+        assert index.find_slots(batch).tolist() == known
+        assert len(index) == len(slot_of)
+        slots = index.assign_slots(batch)
         for row, slot in zip(rows, slots.tolist(), strict=True):
             assert slot_of.setdefault(tuple(canonical(value) for value in row), slot) == slot
         if data.draw(st.booleans()):  # some keys go; what stays keeps its slot
@@ -128,6 +133,11 @@ def test_many_keys_grow_the_table_and_slots_stay_dense(types: list[pa.DataType])
     assert sorted(slots.tolist()) == list(range(60_000))
     assert index.keys_of(slots).to_arrow().equals(batch)
     assert np.array_equal(index.assign_slots(Batch.from_arrow(batch)), slots)
+    assert np.array_equal(index.find_slots(Batch.from_arrow(batch)), slots)
+    index.clear()
+    assert len(index) == 0
+    assert set(index.find_slots(Batch.from_arrow(batch)).tolist()) == {NO_SLOT}
+    assert index.assign_slots(Batch.from_arrow(batch.slice(7, 2))).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("data_type", [pa.int64(), pa.string()])

@@ -1,5 +1,7 @@
 """Joins by window, by interval and with a table, against slow twins: every mode of verify_processor, random inputs."""
 
+from unittest import mock
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,7 +15,7 @@ from jetfast.core.keyed_input import KeyedInput
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.windows import Window
 from jetfast.errors import JobDefinitionError
-from jetfast.processors import kept_rows
+from jetfast.processors import kept_rows, window_join
 from jetfast.processors.asof_join import AsofJoinProcessor
 from jetfast.processors.hash_join import HashJoinProcessor
 from jetfast.processors.interval_join import IntervalJoinProcessor
@@ -105,11 +107,14 @@ def microseconds(value):
 
 
 @settings(max_examples=40, deadline=None)
-@given(EVENTS, HOW, st.sampled_from([(10, 10), (12, 4), (3, 1)]))
-def test_a_window_join_pairs_what_its_slow_twin_pairs(events, how, window):
+@given(EVENTS, HOW, st.sampled_from([(10, 10), (12, 4), (3, 1)]), st.sampled_from([1, 5, window_join.GATHERED_ROWS]))
+def test_a_window_join_pairs_what_its_slow_twin_pairs_however_many_windows_are_joined_at_once(
+    events, how, window, gathered_rows
+):
     size, slide = window
     twin = SlowWindowJoin(size, slide, JoinType(how).keeps)
-    verify(lambda: WindowJoinProcessor(join(how, *WINDOW), Window(size, slide)), twin, events)
+    with mock.patch.object(window_join, "GATHERED_ROWS", gathered_rows):
+        verify(lambda: WindowJoinProcessor(join(how, *WINDOW), Window(size, slide)), twin, events)
 
 
 @settings(max_examples=40, deadline=None)

@@ -15,5 +15,6 @@ cdef extern from "jetfast/key_index.hpp" namespace "jetfast" nogil:
         int64_t bytes() noexcept
         void reserve(int64_t keys) except +
         void find_or_insert(const ColumnView* columns, const int32_t* rows, int64_t count, uint32_t* slots) except +
+        void find(const ColumnView* columns, const int32_t* rows, int64_t count, uint32_t* slots) except +
         void release(uint32_t slot) except +
         vector[Column] keys_of(const uint32_t* slots, int64_t count, Arena& arena) except +
