@@ -41,7 +41,7 @@ class Options:
     snapshot_rows: int = 96 << 22
     snapshot_rows_many_keys: int = 48 << 22
     snapshot_pairs: int = 15
-    process_rows: int = 6 << 23
+    process_rows: int = 48 << 23
     snapshots_min: int = 1
     latency_batches: int = 20_000
     latency_turns: int = 3
@@ -63,7 +63,7 @@ QUICK = Options(
     expansion_repeats=2,
     partition_passes=4,
     snapshot_pairs=3,
-    process_rows=3 << 23,
+    process_rows=24 << 23,
     latency_batches=5_000,
     latency_turns=1,
     nexmark_events=1_000_000,
