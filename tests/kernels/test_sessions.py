@@ -17,7 +17,7 @@ from jetfast.kernels.columns import Batch
 from jetfast.kernels.sessions import SessionTable
 from jetfast.types import MAX_TIME, MIN_TIME
 from tests.kernels.reference_sessions import ReferenceSessions
-from tests.kernels.test_windows import (
+from tests.kernels.window_tables import (
     AGGREGATES,
     SCHEMA,
     Row,

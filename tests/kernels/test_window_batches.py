@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.kernels.test_windows import (
+from tests.kernels.window_tables import (
     AGGREGATES,
     Row,
     check_counters,

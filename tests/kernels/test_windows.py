@@ -1,10 +1,6 @@
 """Windows: each result equals the slow twin's, whatever the order of rows, watermarks, pauses and restores."""
 
 import math
-import re
-from collections.abc import Iterable, Sequence
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import duckdb
@@ -17,174 +13,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from jetfast.core.aggregate import AggregateKind, result_type
-from jetfast.core.processor import BY_KEYS, StateBatch
-from jetfast.core.state_sharing import share_state
 from jetfast.kernels.columns import Batch
 from jetfast.kernels.partitioning import assign_partitions
-from jetfast.kernels.windows import AGGREGATE_KINDS, FrameTable, ResultTable, WindowTable, aggregate_result_type
-from jetfast.types import MAX_TIME, MIN_TIME
-from tests.kernels.reference_windows import ReferenceWindows, aggregate, canonical
-
-SCHEMA = pa.schema(
-    [
-        pa.field("k", pa.int64()),
-        pa.field("s", pa.dictionary(pa.int8(), pa.string())),
-        pa.field("t", pa.timestamp("us")),
-        pa.field("f", pa.float64()),
-        pa.field("i", pa.int32()),
-        pa.field("d", pa.decimal128(7, 2)),
-    ]
+from jetfast.kernels.windows import FrameTable, WindowTable
+from jetfast.types import MAX_TIME
+from tests.kernels.window_tables import (
+    AGGREGATES,
+    SCHEMA,
+    Row,
+    check_counters,
+    check_results,
+    drain,
+    key_columns,
+    make_table,
+    owned_by,
+    reference,
+    restore_all,
+    row_counts,
+    rows,
+    rows_of,
+    saved_of,
+    split_by_owner,
+    steps,
+    to_batch,
+    watermarks,
+    windows,
 )
-AGGREGATES = [
-    ("rows", "count", None),
-    ("f_count", "count_values", "f"),
-    ("f_sum", "sum", "f"),
-    ("f_mean", "mean", "f"),
-    ("f_min", "min", "f"),
-    ("f_max", "max", "f"),
-    ("f_var", "var_samp", "f"),
-    ("f_dev", "stddev_pop", "f"),
-    ("i_sum", "sum", "i"),
-    ("i_mean", "mean", "i"),
-    ("i_min", "min", "i"),
-    ("i_dev", "stddev_samp", "i"),
-    ("d_sum", "sum", "d"),
-    ("d_mean", "mean", "d"),
-    ("d_max", "max", "d"),
-    ("d_var", "var_pop", "d"),
-]
-
-Row = dict[str, Any]
-
-
-def to_batch(rows: Sequence[Row], schema: pa.Schema = SCHEMA, padding: int = 0) -> Batch:
-    """Rows as a batch; with `padding` it is a slice out of a longer one, so that bitmaps have offsets."""
-    padded = [*rows[:1] * padding, *rows, *rows[:1] * padding]
-    columns = []
-    for field in schema:
-        values = [row[field.name] for row in padded]
-        if field.name == "d":
-            values = [
-                None if value is None else Decimal(value.numerator * 100 // value.denominator).scaleb(-2)
-                for value in values
-            ]
-        if pa.types.is_dictionary(field.type):
-            columns.append(pa.array(values, field.type.value_type).dictionary_encode().cast(field.type))
-        elif field.name == "t":
-            columns.append(pa.array(values, pa.int64()).cast(field.type))
-        else:
-            columns.append(pa.array(values, field.type))
-    return Batch.from_arrow(pa.RecordBatch.from_arrays(columns, schema=schema).slice(padding, len(rows)))
-
-
-def to_python(column: pa.Array) -> list[Any]:
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.int64()).to_pylist()
-    return [Fraction(value) if isinstance(value, Decimal) else value for value in column.to_pylist()]
-
-
-def rows_of(batch: Batch) -> list[Row]:
-    arrow = batch.to_arrow()
-    columns = [to_python(column) for column in arrow.columns]
-    return [dict(zip(arrow.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def drain(table: WindowTable, keys: Sequence[str], rows_max: int = 65536) -> dict[tuple[Any, ...], Row]:
-    """Everything that is due, by (window end, key ...); checks order, that no result comes twice, and batch sizes."""
-    results: dict[tuple[Any, ...], Row] = {}
-    last_end = MIN_TIME
-    while (batch := table.emit(rows_max)) is not None:
-        assert batch.schema == table.output_schema
-        assert 0 < batch.row_count <= rows_max
-        for row in rows_of(batch):
-            assert row["window_end"] >= last_end
-            last_end = row["window_end"]
-            group = (row["window_end"], *(canonical(row[key]) for key in keys))
-            assert group not in results
-            results[group] = row
-    return results
-
-
-def same(found: Any, wanted: Any, scale: float) -> bool:
-    if wanted is None or found is None:
-        return found is wanted
-    if isinstance(found, float):
-        if math.isnan(found) or math.isinf(found):
-            return (math.isnan(found) and math.isnan(wanted)) or found == wanted
-        if isinstance(wanted, float) and not math.isfinite(wanted):
-            return False
-        return abs(found - float(wanted)) <= 1e-9 * scale
-    return bool(found == wanted)
-
-
-def check_results(found: dict[tuple[Any, ...], Row], wanted: dict[tuple[Any, ...], Row], aggregates: Any) -> None:
-    assert set(found) == set(wanted)
-    for group, expected in wanted.items():
-        for name, kind, column in aggregates:
-            value, want = found[group][name], expected[name]
-            if column == "d" and kind == "mean" and want is not None:  # rounded half up to six digits
-                want = Fraction(math.floor(abs(want) * 10**6 + Fraction(1, 2)), 10**6) * (1 if want >= 0 else -1)
-            scale = 2e6 if "var" in kind else 1e6
-            assert same(value, want, scale), (group, name, value, want)
-
-
-def reference(window: tuple[int, int, int], keys: list[str], aggregates: Any = AGGREGATES) -> ReferenceWindows:
-    return ReferenceWindows(keys, "t", aggregates, *window)
-
-
-def make_table(window: tuple[int, int, int], keys: list[str], aggregates: Any = AGGREGATES, **more: Any) -> WindowTable:
-    return WindowTable(SCHEMA, keys, "t", aggregates, *window, **more)
-
-
-times = st.one_of(
-    st.integers(-60, 60),
-    st.integers(-60, 60),
-    st.integers(-60, 60),
-    st.none(),
-    st.sampled_from([MIN_TIME, MIN_TIME + 7, MAX_TIME, MAX_TIME - 7, 10**15, -(10**15), 4_000]),
-)
-numbers = st.one_of(
-    st.integers(-64_000, 64_000).map(lambda v: v / 64), st.sampled_from([math.nan, math.inf, -math.inf, -0.0])
-)
-rows = st.fixed_dictionaries(
-    {
-        "k": st.one_of(st.integers(0, 3), st.none()),
-        "s": st.sampled_from(["a", "b", None]),
-        "t": times,
-        "f": st.one_of(numbers, st.none()),
-        "i": st.one_of(st.integers(-(2**31), 2**31 - 1), st.none()),
-        "d": st.one_of(st.integers(-(10**6), 10**6).map(lambda v: Fraction(v, 100)), st.none()),
-    }
-)
-steps = st.lists(
-    st.one_of(st.lists(rows, min_size=1, max_size=12), st.lists(rows, min_size=1, max_size=12), st.integers(0, 40)),
-    max_size=12,
-)
-windows = st.sampled_from([(10, 10, 0), (40, 10, 0), (30, 10, 7), (12, 3, 1), (1, 1, 0), (50, 5, 4), (100, 1, 0)])
-key_columns = st.sampled_from([["k"], ["k", "s"], ["s"], []])
-
-
-def watermarks(script: Iterable[Any]) -> list[Any]:
-    """Steps with their relative watermarks made absolute, and the end of input after them."""
-    now = -60
-    result: list[Any] = []
-    for step in script:
-        if isinstance(step, int):
-            now += step
-            result.append(now)
-        else:
-            result.append(step)
-    return [*result, MAX_TIME]
-
-
-def check_counters(table: Any, slow: ReferenceWindows) -> None:
-    assert (table.rows, table.late_rows, table.partly_late_rows, table.rejected_rows) == (
-        slow.rows,
-        slow.late_rows,
-        slow.partly_late_rows,
-        slow.rejected_rows,
-    )
 
 
 @settings(max_examples=100, deadline=None)
@@ -209,63 +63,6 @@ def test_windows_equal_the_slow_twin(window: Any, keys: list[str], script: Any, 
         check_counters(table, slow)
     memory = table.memory()
     assert memory["keys"] == memory["frames"] == 0
-
-
-def split_by_owner(rows: Sequence[Row], keys: list[str], owners: int) -> list[list[Row]]:
-    """Rows by the table that owns the partition of their key, as the engine routes them."""
-    if not keys:
-        return [list(rows), *([] for _ in range(owners - 1))]
-    arrow = to_batch(rows).to_arrow()
-    partitions = assign_partitions([arrow.column(key) for key in keys], 271)
-    return [
-        [row for row, partition in zip(rows, partitions, strict=True) if partition % owners == owner]
-        for owner in range(owners)
-    ]
-
-
-def row_counts(tables: Sequence[Any]) -> Any:
-    """All rows, late ones and partly late ones, of all tables."""
-    return np.sum([(table.rows, table.late_rows, table.partly_late_rows) for table in tables], axis=0)
-
-
-def owned_by(owner: int, owners: int) -> Any:
-    return np.arange(owner, 271, owners, dtype=np.int32)
-
-
-Saved = tuple[list[pa.RecordBatch], dict[int, int]]
-"""Rows, and the bounds of partitions."""
-
-
-def saved_of(*tables: ResultTable) -> Saved:
-    """The state of tables."""
-    bounds: dict[int, int] = {}
-    for table in tables:
-        bounds |= table.bounds()
-    return [rows for table in tables for rows in table.save()], bounds
-
-
-def restore_all(tables: Sequence[ResultTable], state: Saved, backwards: bool = False) -> None:
-    """Give each row of state to the table that owns the partition of its keys."""
-    saved, bounds = state
-    owners = np.arange(271, dtype=np.int32) % len(tables)
-    names = tables[0].partial_schema.names
-    keys = names[: names.index("frame" if isinstance(tables[0], WindowTable) else "first")]
-    for batch in reversed(saved) if backwards else saved:
-        for rows in pa.ipc.open_stream(stream_of(batch)):  # state crosses a process
-            for owner, part in share_state(StateBatch(BY_KEYS, "", rows, tuple(keys)), owners, range(len(tables))):
-                tables[owner].restore(part.rows)
-    for partition, bound in bounds.items():
-        for table in tables:
-            table.restore_bound(partition, bound)
-    for table in tables:
-        table.finish_restore()
-
-
-def stream_of(batch: pa.RecordBatch) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
 
 
 @settings(max_examples=40, deadline=None)
@@ -391,161 +188,6 @@ def test_two_stages_equal_one(
     assert second.rows + sum(table.rejected_rows for table in first) == slow.rows == sum(table.rows for table in first)
     assert (second.late_rows, second.partly_late_rows) == (slow.late_rows, slow.partly_late_rows)
     assert all(table.memory()["keys"] == table.memory()["frames"] == 0 for table in first)
-
-
-# ---- types ----------------------------------------------------------------------------------------------------------
-
-
-def one_window(values: pa.Array, kinds: Sequence[str], keys: Sequence[int] | None = None) -> dict[str, Any]:
-    """Aggregates of one column in one window, one global key (or `keys`), as a column of results each."""
-    times_column = pa.array(range(len(values)), pa.int64()).cast(pa.timestamp("us"))
-    key_column = pa.array(keys if keys is not None else [0] * len(values), pa.int64())
-    batch = pa.record_batch([key_column, times_column, values], names=["k", "t", "v"])
-    aggregates = [(kind, kind, None if kind == "count" else "v") for kind in kinds]
-    table = WindowTable(batch.schema, ["k"], "t", aggregates, 1_000_000, 1_000_000)
-    table.accumulate(Batch.from_arrow(batch))
-    table.advance(MAX_TIME)
-    result = table.emit()
-    assert result is not None
-    result.to_arrow().validate(full=True)
-    return {kind: result.to_arrow().column(kind) for kind in kinds}
-
-
-NUMBERS = [
-    *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
-    *(pa.float16(), pa.float32(), pa.float64()),
-    *(pa.decimal32(5, 2), pa.decimal64(12, 2), pa.decimal128(20, 2), pa.decimal128(38, 6)),
-]
-ORDERED = [
-    *(pa.bool_(), pa.date32(), pa.date64(), pa.time32("ms"), pa.time64("ns")),
-    *(pa.timestamp("s"), pa.timestamp("ns", "UTC"), pa.duration("us")),
-]
-
-
-@pytest.mark.parametrize("data_type", NUMBERS, ids=str)
-@pytest.mark.parametrize("encoded", [False, True], ids=["plain", "dictionary"])
-def test_every_number_type_has_every_aggregate(data_type: pa.DataType, encoded: bool) -> None:
-    numbers = [1, 100, None, 7, 7, 0] if str(data_type).startswith("uint") else [-100, 1, 100, None, 7, 7, 0]
-    if pa.types.is_decimal(data_type):
-        column = pa.array([None if number is None else Decimal(number) for number in numbers], data_type)
-    else:
-        column = pa.array(
-            [None if number is None else data_type.to_pandas_dtype()(number) for number in numbers], data_type
-        )
-    if encoded:
-        column = pa.DictionaryArray.from_arrays(
-            pa.array([None if number is None else place for place, number in enumerate(numbers)], pa.int32()), column
-        )
-    results = one_window(column, AGGREGATE_KINDS)
-    for kind, result in results.items():
-        assert result.type == aggregate_result_type(kind, None if kind == "count" else column.type)
-        exact = aggregate(kind, [None if number is None else Fraction(number) for number in numbers])
-        assert float(result[0].as_py()) == pytest.approx(float(exact), rel=1e-6 if kind == "mean" else 1e-12)
-
-
-@pytest.mark.parametrize("data_type", ORDERED, ids=str)
-def test_times_and_booleans_have_a_least_and_a_greatest(data_type: pa.DataType) -> None:
-    if pa.types.is_boolean(data_type):
-        column, least, greatest = pa.array([None, True, False]), False, True
-    elif data_type == pa.date64():
-        column, least, greatest = (
-            pa.array([86_400_000, None, -86_400_000], pa.int64()).cast(data_type),
-            -86_400_000,
-            86_400_000,
-        )
-    else:
-        storage = pa.int32() if data_type.bit_width == 32 else pa.int64()
-        column, least, greatest = pa.array([7, None, 2, 90_000], storage).cast(data_type), 2, 90_000
-    results = one_window(column, ["min", "max", "count_values"])
-    assert results["min"].type == results["max"].type == data_type
-    storage = pa.bool_() if pa.types.is_boolean(data_type) else pa.int32() if data_type.bit_width == 32 else pa.int64()
-    assert results["min"].view(storage).to_pylist() == [least]
-    assert results["max"].view(storage).to_pylist() == [greatest]
-    assert results["count_values"].to_pylist() == [len(column) - 1]
-
-
-@pytest.mark.parametrize("data_type", [*NUMBERS, *ORDERED], ids=str)
-def test_a_window_of_nulls_gives_null_and_counts_no_value(data_type: pa.DataType) -> None:
-    kinds = AGGREGATE_KINDS if data_type in NUMBERS else ("count", "count_values", "min", "max")
-    for kind, result in one_window(pa.nulls(3, data_type), kinds).items():
-        assert result.to_pylist() == [{"count": 3, "count_values": 0}.get(kind)]
-
-
-def test_values_of_any_type_can_be_counted() -> None:
-    for column in (
-        pa.array(["a", None, "b"]),
-        pa.array([[1], None, []]),
-        pa.array([{"x": 1}, None, {"x": 2}]),
-        pa.array(["a", None, "a"]).dictionary_encode(),
-    ):
-        assert one_window(column, ["count", "count_values"])["count_values"].to_pylist() == [2]
-    assert one_window(pa.nulls(3), ["count", "count_values"])["count_values"].to_pylist() == [0]
-
-
-@pytest.mark.parametrize("kind", ["var_samp", "stddev_samp"])
-def test_sample_variance_of_one_value_is_null_as_in_spark(kind: str) -> None:
-    assert one_window(pa.array([5.0, None]), [kind])[kind].to_pylist() == [None]
-    assert one_window(pa.array([5.0]), ["var_pop", "stddev_pop"])["var_pop"].to_pylist() == [0.0]
-
-
-def test_nan_is_greater_than_every_number() -> None:
-    results = one_window(pa.array([math.inf, math.nan, 1.0]), ["min", "max"])
-    assert results["min"].to_pylist() == [1.0]
-    assert math.isnan(results["max"][0].as_py())
-    assert math.isnan(one_window(pa.array([math.nan]), ["min"])["min"][0].as_py())
-
-
-def test_decimal_means_are_rounded_half_up_away_from_zero() -> None:
-    for sign in (1, -1):
-        column = pa.array(
-            [Decimal(sign), Decimal(0), Decimal(0), Decimal(0), Decimal(0), Decimal(0)], pa.decimal128(38, 4)
-        )
-        assert one_window(column, ["mean"])["mean"].to_pylist() == [sign * Decimal("0.16666667")]
-        column = pa.array([sign * Decimal("0.01"), *[Decimal(0)] * 15], pa.decimal64(10, 2))  # 0.000625
-        assert one_window(column, ["mean"])["mean"].to_pylist() == [sign * Decimal("0.000625")]
-        column = pa.array([sign * Decimal("0.01"), *[Decimal(0)] * 31], pa.decimal64(10, 2))  # 0.0003125
-        assert one_window(column, ["mean"])["mean"].to_pylist() == [sign * Decimal("0.000313")]
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (
-            pa.array([2**63 - 1, 1]),
-            r"aggregate 'sum': sum of 'v' does not fit int64 for key k=0 in the window \[1970-01-01T",
-        ),
-        (pa.array([-(2**63), -1]), "does not fit int64"),
-        (pa.array([2**63], pa.uint64()), "does not fit int64"),
-        (pa.array([Decimal(9 * 10**37)] * 2, pa.decimal128(38, 0)), r"does not fit decimal128\(38, 0\)"),
-        (pa.array([Decimal(9 * 10**37)] * 4, pa.decimal128(38, 0)), r"does not fit decimal128\(38, 0\)"),  # past 2^128
-    ],
-)
-def test_a_sum_that_does_not_fit_is_an_error_naming_key_and_window(values: pa.Array, message: str) -> None:
-    with pytest.raises(OverflowError, match=message):
-        one_window(values, ["sum"])
-
-
-def test_sums_may_pass_the_limits_on_the_way() -> None:
-    assert one_window(pa.array([2**63 - 1, 5, -6]), ["sum", "mean"])["sum"].to_pylist() == [2**63 - 2]
-    big = Decimal(9 * 10**37)
-    assert one_window(pa.array([big, big, -big, -big, Decimal(1)], pa.decimal128(38, 0)), ["sum"])[
-        "sum"
-    ].to_pylist() == [1]
-
-
-@pytest.mark.parametrize("kind", [kind.value for kind in AggregateKind])
-def test_kinds_and_result_types_are_those_of_the_api(kind: str) -> None:
-    assert kind in AGGREGATE_KINDS
-    for data_type in (*NUMBERS, *ORDERED, pa.string(), pa.decimal256(40, 2), pa.month_day_nano_interval()):
-        try:
-            wanted = result_type(AggregateKind(kind), data_type)
-        except TypeError as error:
-            schema = pa.schema([("t", pa.date32()), ("v", data_type)])
-            with pytest.raises(TypeError, match=re.escape(str(error))):
-                WindowTable(schema, [], "t", [("a", kind, "v")], 10, 10)
-        else:
-            table = WindowTable(pa.schema([("t", pa.date32()), ("v", data_type)]), [], "t", [("a", kind, "v")], 10, 10)
-            assert table.output_schema.field("a").type == wanted
 
 
 # ---- sliding ---------------------------------------------------------------------------------------------------------
