@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -17,17 +17,19 @@ import typer
 from jetfast.api.pipeline import Pipeline
 from jetfast.cli.cluster_options import ClusterKind, Kind, Master, Members, Workers, make_cluster
 from jetfast.cli.exit_status import status_of
+from jetfast.cli.options import with_options
 from jetfast.cli.output import AsJson, command, print_facts, print_json
 from jetfast.cli.pipeline_file import load_pipeline
 from jetfast.cli.report_text import describe_outcome
-from jetfast.cli.stored_jobs import find_completed, open_store
-from jetfast.clusters.cluster import Cluster
+from jetfast.cli.stored_jobs import find_completed, has_begun, open_store
 from jetfast.clusters.continuation import continue_job, find_submission
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT
 from jetfast.clusters.supervisor import supervise as supervise_program
+from jetfast.control.execution_ids import new_execution_id
 from jetfast.control.job import Job
 from jetfast.control.job_report import report_job
 from jetfast.core.guarantee import Guarantee
+from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.errors import JobDefinitionError
 
 
@@ -56,77 +58,47 @@ MemoryLimit = Annotated[str, typer.Option(help="Bytes that may wait in queues of
 UnlessCompleted = Annotated[
     bool, typer.Option("--unless-completed", help="End with 0, instead of 2, if the store knows the job as completed.")
 ]
+BegunSince = Annotated[int, typer.Option(hidden=True, help="Begin anew only if the store knows no later execution.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever the store knows of the job.")]
 
 
+@dataclass(frozen=True)
+class Submission:
+    """How a pipeline is run: options of each command that submits one."""
+
+    cluster: Kind = ClusterKind.LOCAL
+    members: Members = None
+    workers: Workers = None
+    master: Master = None
+    guarantee: Wanted = None
+    name: Name = None
+    snapshot_interval: Interval = "10s"
+    max_restarts: MaxRestarts = None
+    suspend_on_failure: OnFailure = False
+    memory_limit: MemoryLimit = DEFAULT_MEMORY_LIMIT
+    unless_completed: UnlessCompleted = False
+    begun_since: BegunSince = 0
+    supervise: Supervise = False
+    as_json: AsJson = False
+
+
 @command
-def run(
-    file: FileArgument,
-    cluster: Kind = ClusterKind.LOCAL,
-    members: Members = None,
-    workers: Workers = None,
-    master: Master = None,
-    store: Store = None,
-    guarantee: Wanted = None,
-    name: Name = None,
-    snapshot_interval: Interval = "10s",
-    max_restarts: MaxRestarts = None,
-    suspend_on_failure: OnFailure = False,
-    memory_limit: MemoryLimit = DEFAULT_MEMORY_LIMIT,
-    fresh: Fresh = False,
-    unless_completed: UnlessCompleted = False,
-    supervise: Supervise = False,
-    as_json: AsJson = False,
-) -> None:
+@with_options
+def run(file: FileArgument, options: Submission, store: Store = None, fresh: Fresh = False) -> None:
     """Run the pipeline of a file until it ends; a job that the store knows goes on from its last snapshot."""
-    if supervise:
-        _supervise(store, leave_out=("--fresh",))
-    submit = partial(
-        _submit,
-        cluster=make_cluster(cluster, members, workers, master),
-        guarantee=guarantee,
-        name=name,
-        snapshot_store=None if store is None else open_store(store),
-        snapshot_interval=snapshot_interval,
-        max_restarts=max_restarts,
-        suspend_on_failure=suspend_on_failure,
-        memory_limit=memory_limit,
-        fresh=fresh,
-    )
-    _run(file, name, submit, store if unless_completed else None, as_json=as_json)
+    _submit_and_wait(file, store, options, {"fresh": True} if fresh else {})
 
 
 @command
+@with_options
 def restore(
     snapshot: Annotated[str, typer.Argument(metavar="NAME", help="Name of the snapshot.")],
     store: Annotated[str, typer.Option(metavar="DIR", help="Snapshot store that holds it, and the job's own.")],
     pipeline: Annotated[str, typer.Option(metavar="FILE.py[:NAME]", help="File with the pipeline.")],
-    cluster: Kind = ClusterKind.LOCAL,
-    members: Members = None,
-    workers: Workers = None,
-    master: Master = None,
-    guarantee: Wanted = None,
-    name: Name = None,
-    snapshot_interval: Interval = "10s",
-    max_restarts: MaxRestarts = None,
-    suspend_on_failure: OnFailure = False,
-    memory_limit: MemoryLimit = DEFAULT_MEMORY_LIMIT,
-    as_json: AsJson = False,
+    options: Submission,
 ) -> None:
     """Run the pipeline of a file from a named snapshot, whatever the store knows of a job of its name."""
-    submit = partial(
-        _submit,
-        cluster=make_cluster(cluster, members, workers, master),
-        guarantee=guarantee,
-        name=name,
-        snapshot_store=open_store(store, must_exist=True),
-        snapshot_interval=snapshot_interval,
-        max_restarts=max_restarts,
-        suspend_on_failure=suspend_on_failure,
-        memory_limit=memory_limit,
-        initial_snapshot=snapshot,
-    )
-    _run(pipeline, name, submit, as_json=as_json)
+    _submit_and_wait(pipeline, store, options, {"initial_snapshot": snapshot}, must_exist=True)
 
 
 def continue_from_file(
@@ -143,32 +115,56 @@ def continue_from_file(
         cluster = make_cluster(kind, submission.members, submission.workers, master, submission.partition_count)
         return continue_job(opened, job, pipeline, cluster=cluster)
 
-    _run(file, job, submit, store if unless_completed else None, as_json=as_json)
+    _run(file, job, submit, opened if unless_completed else None, as_json=as_json)
 
 
-def _submit(
-    pipeline: Pipeline,
-    *,
-    cluster: Cluster,
-    guarantee: GuaranteeName | None,
-    **settings: Any,
-) -> Job:
-    return cluster.submit(pipeline, guarantee=None if guarantee is None else Guarantee[guarantee.name], **settings)
+def _submit_and_wait(
+    file: str, store: str | None, options: Submission, anew: dict[str, Any], *, must_exist: bool = False
+) -> None:
+    """Run a pipeline until its job ends.
+
+    anew : settings that begin it anew; left out if that has been done since `begun_since`
+    must_exist : the store, where it is a directory
+    """
+    if options.supervise:
+        _supervise(store, once=bool(anew))
+    opened = None if store is None else open_store(store, must_exist=must_exist)
+    cluster = make_cluster(options.cluster, options.members, options.workers, options.master)
+
+    def submit(pipeline: Pipeline) -> Job:
+        begun = has_begun(opened, options.name or pipeline.name, options.begun_since)
+        return cluster.submit(
+            pipeline,
+            guarantee=None if options.guarantee is None else Guarantee[options.guarantee.name],
+            name=options.name,
+            snapshot_store=opened,
+            snapshot_interval=options.snapshot_interval,
+            max_restarts=options.max_restarts,
+            suspend_on_failure=options.suspend_on_failure,
+            memory_limit=options.memory_limit,
+            **{} if begun else anew,
+        )
+
+    completed_in = opened if options.unless_completed else None
+    _run(file, options.name, submit, completed_in, options.begun_since, as_json=options.as_json)
 
 
 def _run(
     file: str,
     job_name: str | None,
     submit: Callable[[Pipeline], Job],
-    unless_completed_in: str | None = None,
+    unless_completed_in: SnapshotStore | None = None,
+    since: int = 0,
     *,
     as_json: bool,
 ) -> None:
-    """Submit and wait; end with the status that the outcome has. A store: with 0, if the job is completed there."""
+    """Submit and wait; end with the status that the outcome has. A store: with 0, if the job is completed there, by an
+    execution since `since`.
+    """
     # Programs read one object on standard output: what the pipeline prints there goes to standard error.
     with _terminated_as_interrupted(), contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         pipeline = load_pipeline(file, job_name)
-        completed = find_completed(unless_completed_in, job_name or pipeline.name)
+        completed = find_completed(unless_completed_in, job_name or pipeline.name, since)
         if completed is None:
             job = submit(pipeline)
             try:
@@ -203,13 +199,16 @@ def _terminated_as_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _supervise(store: str | None, leave_out: tuple[str, ...] = ()) -> None:
-    """Run this command again in a process of its own, as often as one is killed; ends with its status."""
+def _supervise(store: str | None, *, once: bool = False) -> None:
+    """Run this command again in a process of its own, as often as one is killed; ends with its status.
+
+    once : it begins a job anew, which must not be done again once that has been recorded
+    """
     if store is None:
         raise JobDefinitionError("--supervise needs --store: without snapshots a job cannot go on")
     arguments = [argument for argument in sys.argv[1:] if argument != "--supervise"]
     by_module = sys.argv[0].endswith("__main__.py")
     program = [sys.executable, "-m", "jetfast"] if by_module else [sys.argv[0]]
-    # It may be killed when the job is completed, and before it can say so.
-    again = [*(argument for argument in arguments if argument not in leave_out), "--unless-completed"]
+    # It may be killed when the job is completed, and before it can say so; also before it has begun.
+    again = [*arguments, "--unless-completed", *(("--begun-since", str(new_execution_id())) if once else ())]
     raise typer.Exit(supervise_program([*program, *arguments], again=[*program, *again]))

@@ -43,10 +43,16 @@ def list_stored(store: SnapshotStore) -> list[StoredJob]:
     return [found for job in jobs if (found := _look_at(store, job)) is not None]
 
 
-def find_completed(place: str | None, job: str) -> StoredJob | None:
-    """Return a job that a store (directory or URL) knows as completed; None: it does not, or there is no store."""
-    found = None if place is None else _look_at(open_store(place), job)
-    return found if found is not None and found.completed else None
+def find_completed(store: SnapshotStore | None, job: str, since: int = 0) -> StoredJob | None:
+    """Return a job that a store knows as completed by an execution later than `since`; None: it does not."""
+    found = None if store is None else _look_at(store, job)
+    return found if found is not None and found.completed and found.execution_id > since else None
+
+
+def has_begun(store: SnapshotStore | None, job: str, since: int) -> bool:
+    """Does a store know an execution of a job that began after the id `since`? No if that is 0."""
+    found = _look_at(store, job) if store is not None and since else None
+    return found is not None and found.execution_id > since
 
 
 def _look_at(store: SnapshotStore, job: str) -> StoredJob | None:

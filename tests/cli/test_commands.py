@@ -286,7 +286,19 @@ def test_a_job_goes_on_by_its_name_and_starts_from_a_named_snapshot(
     assert jetfast("snapshot", "restore", "none", *arguments).status == exit_status.WRONG
 
 
-def test_supervised_commands_are_run_again_without_what_began_the_job_anew(
+def test_a_command_begins_a_job_anew_unless_the_store_knows_that_it_has_begun_since(
+    jetfast: CommandLine, file: Path, tmp_path: Path
+) -> None:
+    command = ("run", f"{file}:printing", "--store", tmp_path / "store", "--fresh", "--unless-completed", "--json")
+    first = jetfast("run", f"{file}:printing", "--store", tmp_path / "store", "--json").json
+    before = jetfast(*command, "--begun-since", first["execution_id"] - 1).json
+    assert (before["completed"], before["execution_id"]) == (True, first["execution_id"])
+    second = jetfast(*command, "--begun-since", first["execution_id"]).json
+    assert (second["status"], second["rows_written"]) == ("completed", 3)
+    assert second["execution_id"] > first["execution_id"]
+
+
+def test_supervised_commands_that_begin_a_job_anew_are_told_since_when_it_counts_as_begun(
     jetfast: CommandLine, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = []
@@ -296,14 +308,19 @@ def test_supervised_commands_are_run_again_without_what_began_the_job_anew(
         return 6
 
     monkeypatch.setattr("jetfast.cli.pipeline_commands.supervise_program", supervise)
+    monkeypatch.setattr("jetfast.cli.pipeline_commands.new_execution_id", lambda: 77)
     assert jetfast("run", file, "--store", tmp_path, "--fresh", "--supervise", "--json").status == 6
+    assert jetfast("run", file, "--store", tmp_path, "--supervise").status == 6
+    restored = ("snapshot", "restore", "kept", "--store", tmp_path, "--pipeline", file)
+    assert jetfast(*restored, "--supervise").status == 6
     assert jetfast("resume", "x", "--store", tmp_path, "--pipeline", file, "--supervise").status == 6
+    run = ["jetfast", "run", str(file), "--store", str(tmp_path)]
+    restore = ["jetfast", *map(str, restored)]
     resume = ["jetfast", "resume", "x", "--store", str(tmp_path), "--pipeline", str(file)]
     assert programs == [
-        (
-            ["jetfast", "run", str(file), "--store", str(tmp_path), "--fresh", "--json"],
-            ["jetfast", "run", str(file), "--store", str(tmp_path), "--json", "--unless-completed"],
-        ),
+        ([*run, "--fresh", "--json"], [*run, "--fresh", "--json", "--unless-completed", "--begun-since", "77"]),
+        (run, [*run, "--unless-completed"]),
+        (restore, [*restore, "--unless-completed", "--begun-since", "77"]),
         (resume, [*resume, "--unless-completed"]),
     ]
 
