@@ -17,6 +17,7 @@ Names are imported at first use, so that `import jetfast` alone is quick; so are
 `jetfast.testing`.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -143,10 +144,10 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULE_OF:
         value = getattr(import_module(_MODULE_OF[name]), name)
     else:
-        raise AttributeError(f"module 'jetfast' has no attribute {name!r}")
+        raise AttributeError(f"module 'jetfast' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "spark", "testing"])

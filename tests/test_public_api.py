@@ -175,7 +175,7 @@ def test_all_names_what_there_is() -> None:
     assert len(jf.__all__) == len(set(jf.__all__))
     for name in jf.__all__:
         assert getattr(jf, name) is not None
-        assert name in dir(jf)
+    assert set(dir(jf)) == {*jf.__all__, "spark", "testing"}, "completion shows nothing else"
     with pytest.raises(AttributeError, match="module 'jetfast' has no attribute 'pipeline_of'"):
         _ = jf.pipeline_of  # type: ignore[attr-defined]
     assert jf.avg is jf.mean
