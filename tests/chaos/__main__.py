@@ -1,16 +1,19 @@
 """Kills processes of running jobs, by SIGKILL, and looks for each of their rows in what they wrote.
 
-    python -m tests.chaos --cluster processes|spark --sink files|postgres --kills N [--pipeline numbered|nexmark-q5]
-                          [--seed S] [--jobs J] [--json]
+    python -m tests.chaos --cluster processes|spark --sink files|postgres --kills N [--freezes N]
+                          [--pipeline numbered|nexmark-q5] [--seed S] [--jobs J] [--json]
 
 Members and coordinators die at random moments and at each crash point of a snapshot round; J jobs at once. The pipeline
 is one of numbered rows, or a query of NEXMark about 5 million events with a snapshot each second, whose rows must be
 those of DuckDB; its processes die at random moments. On Spark (three executors of this host) members are Python
-workers, and executors and drivers die, too: a driver with its JVM.
+workers, and executors and drivers die, too: a driver with its JVM. `--freezes` members are stopped by SIGSTOP for
+longer than their lease, half of them together with their coordinator, and go on when others have taken their place:
+then they must end, and nothing of theirs may be committed. On processes only.
 
 With --json the last line is one object: `kills`, `kills_per_point`, `rows` (that were to be written), `lost`,
 `duplicated`, `wrong` (rows that nobody has read), `left` (transactions and files that are neither visible nor removed),
-`stuck`, and `recovery_s_mean` and `recovery_s_worst`: seconds from a kill to the first result after it.
+`stuck`, `freezes`, `zombies` (frozen members that went on), and `recovery_s_mean` and `recovery_s_worst`: seconds
+from a kill to the first result after it.
 
 Exit code 0: all is as it should be; 1: something was lost, duplicated or stuck, and standard error says what.
 """
@@ -33,14 +36,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sink", choices=get_args(SinkKind), required=True)
     parser.add_argument("--pipeline", choices=list(WORKS), default="numbered", help="nexmark-q5 needs files")
     parser.add_argument("--kills", type=int, required=True, help="how many, or one more")
+    parser.add_argument("--freezes", type=int, default=0, help="members that are frozen for longer than a lease")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=0, help="how many at once; default: 2, on Spark 1")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     options = parser.parse_args(arguments)
-    if options.kills < 1 or options.jobs < 0:
-        parser.error("--kills and --jobs must be at least 1")
+    if options.kills < 1 or options.jobs < 0 or options.freezes < 0:
+        parser.error("--kills and --jobs must be at least 1, --freezes 0")
     work = WORKS[options.pipeline]
     if options.cluster == "spark":
+        if options.freezes:
+            parser.error("--freezes: members of processes only")
         if work.query:
             parser.error(f"--pipeline {options.pipeline} runs on processes only")
         work = NUMBERED_ON_SPARK
@@ -49,6 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     figures = run_campaign(
         options.sink,
         options.kills,
+        freezes=options.freezes,
         work=work,
         seed=options.seed,
         jobs_at_once=options.jobs or (1 if options.cluster == "spark" else 2),

@@ -16,7 +16,15 @@ from typing import Any
 from jetfast.core.crash_points import CRASH_POINTS
 from tests.chaos.hunt import Hunt, Toll
 from tests.chaos.hunted_job import HuntedJob, StuckError
-from tests.chaos.kills import RANDOM_MOMENT, Kill, Occasion, plan_kills, plan_kills_on_spark, plan_random_kills
+from tests.chaos.kills import (
+    RANDOM_MOMENT,
+    Kill,
+    Occasion,
+    plan_freezes,
+    plan_kills,
+    plan_kills_on_spark,
+    plan_random_kills,
+)
 from tests.chaos.targets import Found, SinkKind, Targets, targets
 from tests.chaos.works import NUMBERED, Work
 
@@ -67,7 +75,7 @@ class Campaign:
             self.tolls.append(hunt.toll)
 
     def _kill(self, hunt: Hunt, kills: int) -> None:
-        while hunt.toll.total < kills:
+        while hunt.toll.total + hunt.toll.freezes < kills:
             try:
                 planned = self.planned.get_nowait()
             except queue.Empty:
@@ -80,6 +88,7 @@ def run_campaign(
     kind: SinkKind,
     kills: int,
     *,
+    freezes: int = 0,
     work: Work = NUMBERED,
     seed: int = 0,
     jobs_at_once: int = 1,
@@ -88,19 +97,24 @@ def run_campaign(
 ) -> dict[str, Any]:
     """Kill `kills` processes and return the figures, see `__main__`; `stuck` has what is to be read when one is.
 
+    `freezes` members are frozen for longer than a lease, in between.
+
     Those of a query die at random moments, those of numbered rows at crash points, too; on Spark executors die as well.
     """
     started_s = time.monotonic()
     planned: queue.SimpleQueue[Kill] = queue.SimpleQueue()
     plan = plan_kills_on_spark if work.cluster == "spark" else plan_random_kills if work.query else plan_kills
-    for kill in plan(kills, seed):
+    in_order = [*plan(kills, seed), *plan_freezes(freezes, seed)]
+    if freezes:
+        Random(seed).shuffle(in_order)
+    for kill in in_order:
         planned.put(kill)
     with (
         targets(kind, conninfo) as places,
         # Executors that were left alone may still write there.
         tempfile.TemporaryDirectory(prefix="jetfast-chaos-", ignore_cleanup_errors=True) as folder,
     ):
-        campaign = Campaign(places, Path(folder), seed, tell, planned, kills, work)
+        campaign = Campaign(places, Path(folder), seed, tell, planned, kills + freezes, work)
         with ThreadPoolExecutor(jobs_at_once) as hunters:
             for done in [hunters.submit(campaign.hunt_until_done) for _ in range(jobs_at_once)]:
                 done.result()
@@ -120,6 +134,8 @@ def summarize(tolls: Sequence[Toll], found: Sequence[Found], stuck: Sequence[str
         "members_killed": sum(toll.victims["member"] for toll in tolls),
         "executors_killed": sum(toll.victims["executor"] for toll in tolls),
         "coordinators_killed": sum(toll.victims["coordinator"] for toll in tolls),
+        "freezes": sum(toll.freezes for toll in tolls),
+        "zombies": sum(toll.zombies for toll in tolls),
         "jobs": len(tolls),
         "rows": sum(one.rows for one in found),
         **{name: sum(getattr(one, name) for one in found) for name in ("lost", "duplicated", "wrong", "left")},

@@ -66,13 +66,17 @@ def open_session(folder: Path) -> Any:
 def executor_of(worker: int) -> int:
     """Return the process id of the executor that a Python worker belongs to. ProcessLookupError: it has ended."""
     executor = parent_of(parent_of(worker))
-    try:
-        is_executor = "java" in os.readlink(f"/proc/{executor}/exe")
-    except OSError:
-        is_executor = False
-    if not is_executor:
+    if not is_jvm(executor):
         raise ProcessLookupError(f"{worker} is no worker of an executor")
     return executor
+
+
+def is_jvm(pid: int) -> bool:
+    """Does a process run Java?"""
+    try:
+        return "java" in os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return False
 
 
 def parent_of(pid: int) -> int:
@@ -97,9 +101,9 @@ def descendants_of(pid: int) -> list[int]:
 
 
 def kill_driver(pid: int) -> None:
-    """SIGKILL to a program and to the JVM that it has started: executors must see for themselves that it is gone."""
+    """SIGKILL to a program and to the JVM that it has started: members must see for themselves that it is gone."""
     with contextlib.suppress(ProcessLookupError):
-        started = [child for child in descendants_of(pid) if parent_of(child) == pid]
+        started = [child for child in descendants_of(pid) if parent_of(child) == pid and is_jvm(child)]
         os.kill(pid, signal.SIGKILL)
         for child in started:
             os.kill(child, signal.SIGKILL)

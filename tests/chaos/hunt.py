@@ -35,10 +35,14 @@ class Toll:
     kills: Counter[Occasion] = field(default_factory=Counter)
     victims: Counter[Victim] = field(default_factory=Counter)
     recoveries_s: list[float] = field(default_factory=list)
+    freezes: int = 0
+    """Members that were frozen for longer than their lease."""
+    zombies: int = 0
+    """Those of them that went on when others had taken their place."""
 
     @property
     def total(self) -> int:
-        """Kills of any kind."""
+        """Kills of any kind; those who were only frozen are no kills."""
         return self.kills.total()
 
 
@@ -76,12 +80,33 @@ class Hunt:
         self._await_flow(planned.early)
         due_s = now_s() + planned.delay_s
         self._await("the moment has come", lambda: now_s() >= due_s)
+        if "frozen" in planned.victims:
+            self._freeze(with_coordinator="coordinator" in planned.victims)
+            return
         for victim in planned.victims:
             if victim == "coordinator":
                 self.job.kill_coordinator()
             elif not self.job.kill_member(with_executor=victim == "executor"):
                 continue
             self._count(RANDOM_MOMENT, victim, now_s(), self.job.present)
+
+    def _freeze(self, with_coordinator: bool) -> None:
+        """Freeze a member until the job goes on without it; wake it, and see it end; then its coordinator likewise.
+
+        No recovery is counted: the job stands still for a lease.
+        """
+        job, before = self.job, self.job.present
+        if not job.freeze_member(with_coordinator=with_coordinator):
+            return
+        self._killed = None
+        self._decided_before = job.decided
+        self._await("the job goes on without a frozen member", lambda: job.flowing_after(before) is not None)
+        self.toll.freezes += 1
+        self.toll.zombies += job.wake_member()
+        self._await("the member that was frozen has ended", lambda: job.frozen_has_ended)
+        job.wake_coordinator()
+        self._await("the coordinator that was frozen has ended", lambda: job.frozen_coordinator_has_ended)
+        job.forget_frozen()
 
     def _kill_in_a_restart(self, planned: Kill) -> None:
         """Somebody must die before; and if that restart does not come by the point, then somebody else."""

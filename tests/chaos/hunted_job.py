@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -92,6 +93,10 @@ class HuntedJob:
         (self.folder / "notes").touch()
         self._notes = (self.folder / "notes").open("rb")
         self._coordinators: set[int] = set()
+        self._frozen: int | None = None
+        """Descriptor of the member that does not run at present."""
+        self._frozen_program: subprocess.Popen[bytes] | None = None
+        """Its coordinator, if that does not run either."""
         self._program = self._start()
 
     def close(self) -> None:
@@ -100,6 +105,13 @@ class HuntedJob:
         self._program.kill()
         self._program.wait()
         kill_all(started)
+        if self._frozen is not None:  # perhaps nobody's child any more
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._frozen, signal.SIGKILL)
+            os.close(self._frozen)
+        if self._frozen_program is not None:
+            self._frozen_program.kill()
+            self._frozen_program.wait()
         for execution in self.executions.values():
             for descriptor in execution.processes.values():
                 os.close(descriptor)
@@ -138,6 +150,62 @@ class HuntedJob:
         finally:
             os.close(descriptor)
         return True
+
+    def freeze_member(self, *, with_coordinator: bool = False) -> bool:
+        """SIGSTOP to any member of the present execution that is alive; False: there is none.
+
+        with_coordinator : to the coordinator, too, before; another one is started. (If it was killed, the kernel would
+            wake a member that is stopped, by SIGHUP.)
+        """
+        processes = self.executions[self.present].processes
+        if not processes:
+            return False
+        descriptor = processes.pop(self._random.choice(list(processes)))
+        if with_coordinator:
+            self._frozen_program = self._program
+            self._program.send_signal(signal.SIGSTOP)
+        try:
+            signal.pidfd_send_signal(descriptor, signal.SIGSTOP)
+        except ProcessLookupError:
+            os.close(descriptor)
+            if self._frozen_program is not None:
+                self._frozen_program.send_signal(signal.SIGCONT)
+                self._frozen_program = None
+            return False
+        self._frozen = descriptor
+        if with_coordinator:
+            self._program = self._start()
+        return True
+
+    def wake_member(self) -> bool:
+        """SIGCONT to the one that was frozen; False: somebody has killed it."""
+        assert self._frozen is not None
+        if self.frozen_has_ended:
+            return False
+        signal.pidfd_send_signal(self._frozen, signal.SIGCONT)
+        return True
+
+    def wake_coordinator(self) -> None:
+        """SIGCONT to the one that was frozen, if one was."""
+        if self._frozen_program is not None:
+            self._frozen_program.send_signal(signal.SIGCONT)
+
+    @property
+    def frozen_has_ended(self) -> bool:
+        """Is the member gone that was frozen?"""
+        assert self._frozen is not None
+        return bool(select.select([self._frozen], [], [], 0)[0])
+
+    @property
+    def frozen_coordinator_has_ended(self) -> bool:
+        """Is the coordinator gone that was frozen, or was there none?"""
+        return self._frozen_program is None or self._frozen_program.poll() is not None
+
+    def forget_frozen(self) -> None:
+        """They are gone: others may be frozen."""
+        assert self._frozen is not None
+        os.close(self._frozen)
+        self._frozen = self._frozen_program = None
 
     def place(self, order: Order) -> None:
         """Give an order to all processes."""

@@ -9,7 +9,8 @@ from jetfast.core.crash_points import CRASH_POINTS, CrashPoint
 
 RANDOM_MOMENT: Literal["random_moment"] = "random_moment"
 Occasion = CrashPoint | Literal["random_moment"]
-Victim = Literal["member", "coordinator", "executor"]
+Victim = Literal["member", "coordinator", "executor", "frozen"]
+"""`frozen`: a member that is stopped for longer than its lease, and goes on when another has taken its place."""
 
 PASSES_MAX: dict[CrashPoint, int] = {
     # How often a process may pass the point before it dies there: those of a restart are passed once by each restart,
@@ -82,6 +83,15 @@ def plan_random_kills(count: int, seed: int) -> Sequence[Kill]:
     """Return `count` kills at random moments."""
     random = Random(seed)
     return [random_kill(random) for _ in range(count)]
+
+
+def plan_freezes(count: int, seed: int) -> Sequence[Kill]:
+    """Return `count` members that are only frozen: by turns alone, when the coordinator ends it for certain, and with
+    the coordinator, when nobody can.
+    """
+    random = Random(f"{seed} freezes")
+    choices: Sequence[tuple[Victim, ...]] = (("frozen",), ("frozen", "coordinator"))
+    return [random_kill(random, (choices[number % 2],)) for number in range(count)]
 
 
 def plan_kills_on_spark(count: int, seed: int) -> Sequence[Kill]:
