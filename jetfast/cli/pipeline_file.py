@@ -7,6 +7,7 @@ arguments. Functions of the file go to members by value, since members cannot im
 
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
@@ -74,21 +75,31 @@ def _run(file: Path) -> ModuleType:
     except JetfastError:
         raise
     except Exception as error:
-        raise JobDefinitionError(f"{file} failed: {type(error).__name__}: {error}") from error
+        raise JobDefinitionError(f"{file} failed{_line_in(file, error)}: {type(error).__name__}: {error}") from error
     return module
+
+
+def _line_in(file: Path, error: Exception) -> str:
+    """Return where in the file an error came from."""
+    path = str(file.absolute())
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return f" at line {lines[-1]}" if lines else ""
 
 
 def _named(file: Path, module: ModuleType, name: str) -> Pipeline:
     value = getattr(module, name, None)
     if value is None:
-        raise JobDefinitionError(f"{file} has no {name!r}")
+        there = ", ".join(variable for variable, other in vars(module).items() if isinstance(other, Pipeline))
+        raise JobDefinitionError(f"{file} has no {name!r}" + (f"; its pipelines are {there}" if there else ""))
     if callable(value) and not isinstance(value, Pipeline):
         try:
             value = value()
         except JetfastError:
             raise
         except Exception as error:
-            raise JobDefinitionError(f"{name}() of {file} failed: {type(error).__name__}: {error}") from error
+            raise JobDefinitionError(
+                f"{name}() of {file} failed{_line_in(file, error)}: {type(error).__name__}: {error}"
+            ) from error
     if not isinstance(value, Pipeline):
         raise JobDefinitionError(f"{name!r} of {file} must be a jetfast.Pipeline, or return one; it is {value!r}")
     return value

@@ -118,10 +118,10 @@ def count_distinct(column: Any) -> Aggregate:
 
 
 def approx_count_distinct(column: Any, error: float = 0.05) -> Aggregate:
-    """Number of different values (int64), with a relative standard deviation of at most `error` (HyperLogLog).
+    """Number of different values (int64), with a relative standard deviation of at most `error`.
 
-    `error` is in [0.002, 0.26]; the default is Spark's. Its state takes at most 4 * 2^ceil(2 * log2(1.04 / error))
-    bytes for each key and window: 2 KB for 0.05.
+    By HyperLogLog (Flajolet et al. 2007). `error` is in [0.002, 0.26]; the default is Spark's. Its state takes at most
+    4 * 2^ceil(2 * log2(1.04 / error)) bytes for each key and window: 2 KB for 0.05.
     """
     if isinstance(error, bool) or not isinstance(error, int | float) or not 0.002 <= error <= 0.26:
         raise JobDefinitionError(f"approx_count_distinct needs an error in [0.002, 0.26], got {error!r}")
@@ -129,10 +129,10 @@ def approx_count_distinct(column: Any, error: float = 0.05) -> Aggregate:
 
 
 def quantile(column: Any, q: float, error: float = 0.01) -> Aggregate:
-    """Value at quantile q of numbers (float64), within `error` times that value (DDSketch); null without values.
+    """Value at quantile q of numbers (float64), within `error` times that value; null without values.
 
-    Of n values it is the one with rank ceil(q * n), the least for q = 0; NaN is the greatest. `error` is in [1e-6,
-    0.5].
+    By DDSketch (Masson, Rim, Lee 2019). Of n values it is the one with rank ceil(q * n), the least for q = 0; NaN is
+    the greatest. `error` is in [1e-6, 0.5].
     """
     return Quantiles(checked_quantiles([q]), checked_error(error), single=True).over(column)
 
