@@ -11,7 +11,7 @@ from jetfast.cli.cluster_options import ClusterKind, Kind, Master, Members, Work
 from jetfast.cli.exit_status import FAILED
 from jetfast.cli.output import AsJson, command, describe_seconds, print_facts, print_json
 from jetfast.errors import JobDefinitionError
-from jetfast.nexmark.answer import answer_with_jetfast
+from jetfast.nexmark.answer import answer_with_jetfast, needs_local_cluster
 from jetfast.nexmark.check import answer_with_duckdb, find_difference
 from jetfast.nexmark.queries import QUERIES
 from jetfast.nexmark.query import Events
@@ -42,9 +42,12 @@ def nexmark(
     if sql:
         sys.stdout.write(asked.sql + "\n")
         return
+    if asked.goes_by_clock and cluster is not ClusterKind.LOCAL:
+        raise needs_local_cluster(asked)  # before Spark starts
     wanted = Events(events, event_rate, seed, partitions)
+    where = make_cluster(cluster, members, workers, master)
     wall_before, cpu_before = time.perf_counter(), _cpu_seconds()
-    answer = answer_with_jetfast(asked, wanted, make_cluster(cluster, members, workers, master))
+    answer = answer_with_jetfast(asked, wanted, where)
     wall, cpu = time.perf_counter() - wall_before, _cpu_seconds() - cpu_before
     difference = find_difference(answer, answer_with_duckdb(asked, wanted)) if check else None
     if as_json:

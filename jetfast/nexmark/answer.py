@@ -39,9 +39,14 @@ def _answer_in_files(query: Query, events: Events, cluster: Cluster) -> pa.Table
 
 def _answer_by_clock(query: Query, events: Events, cluster: Cluster) -> pa.Table:
     if not isinstance(cluster, LocalCluster):
-        raise JobDefinitionError(f"{query.name} runs on a virtual clock, which only the local cluster takes")
+        raise needs_local_cluster(query)
     clock = events.make_clock()
     pipeline, answer = query.make_pipeline(events, clock)
     answer.collect()
     on_clock = LocalCluster(cluster.members, cluster.workers, clock=clock)
     return on_clock.submit(pipeline, progress=False).to_arrow()
+
+
+def needs_local_cluster(query: Query) -> JobDefinitionError:
+    """Return the error of a query that goes by a clock, asked on a cluster that is not in this process."""
+    return JobDefinitionError(f"{query.name} runs on a virtual clock, which only the local cluster takes")

@@ -42,8 +42,9 @@ def test_rows_that_are_not_those_of_the_sql_end_the_command_with_a_failure(
     assert "not those of DuckDB" in jetfast("nexmark", "q2", "--events", 5000, "--check").out
 
 
-def test_a_query_on_a_virtual_clock_runs_only_in_this_process(jetfast: CommandLine) -> None:
-    ended = jetfast("nexmark", "q12", "--events", 1000, "--cluster", "processes")
+@pytest.mark.parametrize("cluster", ["processes", "spark"])
+def test_a_query_on_a_virtual_clock_runs_only_in_this_process(jetfast: CommandLine, cluster: str) -> None:
+    ended = jetfast("nexmark", "q12", "--events", 1000, "--cluster", cluster)
     assert ended.status == exit_status.WRONG
     assert "q12 runs on a virtual clock, which only the local cluster takes" in ended.err
 

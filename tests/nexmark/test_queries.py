@@ -5,18 +5,15 @@ import pytest
 
 from jetfast.clusters.local import LocalCluster
 from jetfast.nexmark.answer import answer_with_jetfast
-from jetfast.nexmark.check import answer_with_duckdb, find_difference
+from jetfast.nexmark.check import find_difference
 from jetfast.nexmark.queries import QUERIES
 from jetfast.nexmark.query import Events
+from tests.nexmark.comparison import check_answer
 
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_gives_the_rows_of_its_sql(name: str) -> None:
-    query = QUERIES[name]
-    events = Events(10_000, event_rate=400, seed=5, partitions=3)
-    answer = answer_with_jetfast(query, events, LocalCluster(workers=2))
-    assert answer.num_rows > 0
-    assert find_difference(answer, answer_with_duckdb(query, events)) is None
+    check_answer(name, LocalCluster(workers=2))
 
 
 def test_a_query_that_wrote_no_file_gives_no_rows_and_its_columns() -> None:
