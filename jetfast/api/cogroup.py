@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from jetfast.api.expression_nodes import Column, Literal
 from jetfast.api.expressions import Expression, as_expression
-from jetfast.api.grouped import GroupedStage, aggregate, check_aggregate
+from jetfast.api.grouped import GroupedStage, aggregate, check_aggregate, check_window
 from jetfast.api.joins import common_key_type
 from jetfast.api.lowering import HIDDEN
 from jetfast.api.naming import require_columns, require_distinct, shorten
@@ -38,6 +38,7 @@ class CogroupedStage:
 
     def window(self, window: AnyWindow) -> CogroupedWindow:
         """Cut event time into windows (`jf.tumbling`, `jf.sliding`, `jf.session`); follow with `.agg({...}, {...})`."""
+        check_window(window)
         return CogroupedWindow(self._groups, window)
 
 
@@ -57,7 +58,7 @@ class CogroupedWindow:
         `late_rows_of(0)` and so on.
         """
         stages = [group._stage for group in self._groups]
-        names = [result for each in aggregates for result in each]
+        names = [result for each in aggregates if isinstance(each, Mapping) for result in each]
         keys = ", ".join(key for key, _ in self._groups[0]._keys)
         labels = ", ".join(stage._label for stage in stages)
         generated = shorten(f"cogroup({labels} by {keys}: {', '.join(names)}, {self._window})", 120)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from jetfast.api.following_steps import add_following, early_rows_with
 from jetfast.api.keys import check_keys
-from jetfast.api.naming import require_columns, require_distinct
+from jetfast.api.naming import require_columns, require_distinct, require_schema
 from jetfast.api.row_functions import BatchFunction, FlatFunction, ListElements, RowFunction, infer_schema
 from jetfast.api.steps import CustomStep, MapBatchesStep, Output, Step
+from jetfast.core.processor import Processor
 from jetfast.errors import JobDefinitionError
 
 if TYPE_CHECKING:
     from jetfast.api.stage import Stage
-    from jetfast.core.processor import Processor
 
 
 def map_batches(stage: Stage, function: BatchFunction, schema: pa.Schema | None, name: str | None) -> Output:
@@ -27,8 +28,7 @@ def map_batches(stage: Stage, function: BatchFunction, schema: pa.Schema | None,
         raise JobDefinitionError(f"step {step_name!r}: map_batches needs a function, got {function!r}")
     if schema is None:
         schema = infer_schema(function, stage.schema, step_name)
-    elif not isinstance(schema, pa.Schema):
-        raise JobDefinitionError(f"step {step_name!r}: schema must be a pyarrow.Schema, got {type(schema).__name__}")
+    require_schema(step_name, schema)
     require_distinct(step_name, schema.names)
     schema = pa.schema([pa.field(field.name, field.type) for field in schema])
     return add_function_step(MapBatchesStep, stage, step_name, schema, function=function)
@@ -42,6 +42,7 @@ def map_rows(
     if not callable(function):
         raise JobDefinitionError(f"step {name or 'map_rows'!r}: map_rows needs a function, got {function!r}")
     step_name = stage.pipeline._name_for(name, f"map_rows({label})", stateful=False)
+    require_schema(step_name, schema)
     return map_batches(stage, RowFunction(function, schema), schema, step_name)
 
 
@@ -53,6 +54,7 @@ def flat_map(
     if not callable(function):
         raise JobDefinitionError(f"step {name or 'flat_map'!r}: flat_map needs a function, got {function!r}")
     step_name = stage.pipeline._name_for(name, f"flat_map({label})", stateful=False)
+    require_schema(step_name, schema)
     return map_batches(stage, FlatFunction(function, schema), schema, step_name)
 
 
@@ -76,8 +78,13 @@ def custom(
     step_name = stage.pipeline._name_for(name, f"custom({label})", stateful=True)
     if not callable(supplier):
         raise JobDefinitionError(f"step {step_name!r}: custom needs a class or function, got {supplier!r}")
-    if not isinstance(schema, pa.Schema):
-        raise JobDefinitionError(f"step {step_name!r}: schema must be a pyarrow.Schema, got {type(schema).__name__}")
+    made = supplier.func if isinstance(supplier, partial) else supplier
+    if isinstance(made, type) and not issubclass(made, Processor):
+        raise JobDefinitionError(
+            f"step {step_name!r}: custom needs a class derived from jetfast.core.processor.Processor, "
+            f"got {made.__name__}"
+        )
+    require_schema(step_name, schema)
     named = (keys,) if isinstance(keys, str) else tuple(keys)
     require_columns(step_name, named, stage.schema, "as key")
     check_keys(step_name, pa.schema([stage.schema.field(key) for key in named]))

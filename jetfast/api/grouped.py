@@ -123,10 +123,7 @@ class WindowedStage:
         window: AnyWindow,
         early_period_us: int | None = None,
     ) -> None:
-        if not isinstance(window, AnyWindow):
-            raise JobDefinitionError(
-                f'window needs jf.tumbling("1h"), jf.sliding("24h", "1h") or jf.session("30m"), got {window!r}'
-            )
+        check_window(window)
         self._stage = stage
         self._keys = keys
         self._window = window
@@ -340,3 +337,11 @@ def window_result_schema(
     if isinstance(window, SessionWindow):
         return SessionWindowProcessor(*rows, window).make_table(context).output_schema
     return SlidingWindowProcessor(*rows, window).make_table(context).output_schema
+
+
+def check_window(window: object) -> None:
+    """Raise JobDefinitionError for what is no window."""
+    if not isinstance(window, AnyWindow):
+        raise JobDefinitionError(
+            f'window needs jf.tumbling("1h"), jf.sliding("24h", "1h") or jf.session("30m"), got {window!r}'
+        )

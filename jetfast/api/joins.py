@@ -83,6 +83,8 @@ def interval_join(
     lower_us, upper_us = duration_us(bounds[0], "lower"), duration_us(bounds[1], "upper")
     method = IntervalJoin(lower_us, upper_us)
     join = JoinDefinition(left, right, keys, how, suffix, name, "interval_join", f", {method.bounds}")
+    if not isinstance(time, str) or not time:
+        raise JobDefinitionError(f"step {join.step!r}: time must be the name of a column, got {time!r}")
     if lower_us > upper_us:
         raise JobDefinitionError(f"step {join.step!r}: lower={bounds[0]!r} is greater than upper={bounds[1]!r}")
     join.require_times()
@@ -132,6 +134,8 @@ class JoinDefinition:
         except ValueError:
             ways = ", ".join(repr(way.value) for way in JoinType)
             raise JobDefinitionError(f"step {self.step!r}: how must be one of {ways}, got {how!r}") from None
+        if not isinstance(suffix, str) or not suffix:
+            raise JobDefinitionError(f"step {self.step!r}: suffix must be text such as '_right', got {suffix!r}")
         require_distinct(self.step, [key for key, _ in named[LEFT]])
         self.sources = [[pure_column(expression) for _, expression in side] for side in named]
         """Of either side, the column that is a key, None for one that is computed."""
@@ -281,13 +285,15 @@ def named_keys(stages: tuple[Stage, Stage], keys: AskedKeys, step: str) -> tuple
         left_on = right_on = on
     named: tuple[NamedKeys, NamedKeys] = ([], [])
     for stage, asked, found, side in zip(stages, (left_on, right_on), named, SIDES, strict=True):
-        several = [asked] if isinstance(asked, str | Expression) or asked is None else list(asked)
+        several = list(asked) if isinstance(asked, list | tuple) else [asked]
         for key in several:
             if key is None or isinstance(key, str):
                 require_columns(step, [key or ""], stage.schema, f"as key of the {side} side")
                 found.append((key or "", Expression(Column(key or ""))))
             else:
                 found.append(named_column(key, stage.schema, step))
+    if not any(named):
+        raise JobDefinitionError(f"step {step!r}: a join needs at least one key, got {on!r}")
     for left, right in zip_longest(*named):
         if left is None or right is None:
             raise JobDefinitionError(

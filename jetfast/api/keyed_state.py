@@ -13,7 +13,7 @@ from jetfast.api.function_steps import time_after_function
 from jetfast.api.grouped import check_aggregate
 from jetfast.api.keys import check_keys, checked_group_keys
 from jetfast.api.lowering import HIDDEN
-from jetfast.api.naming import named_column, require_columns, require_distinct, shorten
+from jetfast.api.naming import named_column, require_columns, require_distinct, require_schema, shorten
 from jetfast.api.operations import lower_for_step, pure_column
 from jetfast.api.spark_types import plain_type
 from jetfast.api.stage import LateRowsStage, Stage
@@ -116,8 +116,7 @@ def map_stateful(
             raise JobDefinitionError(f"step {step_name!r}: {what} must be a function, got {value!r}")
     if not isinstance(state, pa.DataType):
         raise JobDefinitionError(f"step {step_name!r}: state must be an Arrow type such as pa.int64(), got {state!r}")
-    if not isinstance(schema, pa.Schema):
-        raise JobDefinitionError(f"step {step_name!r}: schema must be a pyarrow.Schema, got {type(schema).__name__}")
+    require_schema(step_name, schema)
     require_distinct(step_name, schema.names)
     schema = pa.schema([pa.field(field.name, field.type) for field in schema])
     keys, _ = state_keys(step_name, stage, named, hide=False)

@@ -1,4 +1,4 @@
-"""Names of steps and columns: messages for those that do not exist, with the nearest that do."""
+"""Names of steps and columns, and schemas: messages for what does not exist, with the nearest that does."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -36,6 +36,12 @@ def require_columns(step: str, columns: Iterable[str], schema: pa.Schema, purpos
             raise JobDefinitionError(f"step {step!r}: a column is named by text here, got {column!r}")
         if column not in schema.names:
             raise unknown_column(step, column, schema, purpose)
+
+
+def require_schema(step: str, schema: object) -> None:
+    """Raise JobDefinitionError for what is no schema."""
+    if not isinstance(schema, pa.Schema):
+        raise JobDefinitionError(f"step {step!r}: schema must be a pyarrow.Schema, got {type(schema).__name__}")
 
 
 def require_distinct(step: str, names: Sequence[str]) -> None:

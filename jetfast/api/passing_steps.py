@@ -32,7 +32,9 @@ def sort(stage: Stage, by: tuple[str, ...], descending: bool | Sequence[bool], n
     if not by:
         raise JobDefinitionError(f"step {step_name!r}: sort needs at least one column")
     require_columns(step_name, by, stage.schema)
-    flags = [descending] * len(by) if isinstance(descending, bool) else list(descending)
+    flags = list(descending) if isinstance(descending, list | tuple) else [descending] * len(by)
+    if not all(isinstance(flag, bool) for flag in flags):
+        raise JobDefinitionError(f"step {step_name!r}: descending must be True or False, for each, got {descending!r}")
     if len(flags) != len(by):
         raise JobDefinitionError(f"step {step_name!r}: descending= has {len(flags)} values for {len(by)} columns")
     endless = endless_source(stage._output.step)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from jetfast.api.function_steps import add_function_step
-from jetfast.api.naming import require_distinct
+from jetfast.api.naming import require_distinct, require_schema
 from jetfast.api.stage import Stage
 from jetfast.api.steps import ServiceStep
 from jetfast.errors import JobDefinitionError
@@ -29,13 +29,14 @@ def map_using_service(
     for what, value in (("create", create), ("function", function)):
         if not callable(value):
             raise JobDefinitionError(f"step {step_name!r}: {what} must be a function, got {value!r}")
-    if not isinstance(schema, pa.Schema):
-        raise JobDefinitionError(f"step {step_name!r}: schema must be a pyarrow.Schema, got {type(schema).__name__}")
+    require_schema(step_name, schema)
     require_distinct(step_name, schema.names)
     for what in ("concurrency", "batch_rows"):
         value = settings[what]
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise JobDefinitionError(f"step {step_name!r}: {what} must be a whole number of at least 1, got {value!r}")
+    if not isinstance(settings["ordered"], bool):
+        raise JobDefinitionError(f"step {step_name!r}: ordered must be True or False, got {settings['ordered']!r}")
     if settings["in_flight"] not in ("wait", "save"):
         raise JobDefinitionError(
             f'step {step_name!r}: in_flight must be "wait" or "save", got {settings["in_flight"]!r}'
@@ -51,7 +52,7 @@ def map_using_service(
         settings={
             "concurrency": settings["concurrency"],
             "batch_rows": settings["batch_rows"],
-            "ordered": bool(settings["ordered"]),
+            "ordered": settings["ordered"],
             "saves": settings["in_flight"] == "save",
             "timeout_us": positive_duration_us(settings["timeout"], "timeout"),
         },

@@ -295,6 +295,24 @@ WRONG: dict[str, tuple[Callable[[Any, Any], object], str]] = {
         'an as-of join is "left" or "inner", got \'outer\'',
     ),
     "cogroup with a stage": (lambda a, b: a.group_by("k").cogroup(b), "cogroup needs stage.group_by(...) for each"),
+    "keys that are none": (lambda a, b: a.hash_join(b, on=3), "the computed column 3 needs a name"),
+    "no key": (lambda a, b: a.hash_join(b, on=[]), "a join needs at least one key, got []"),
+    "a suffix that is no text": (
+        lambda a, b: a.hash_join(b, on="k", suffix=3),
+        "suffix must be text such as '_right', got 3",
+    ),
+    "a time without a name": (
+        lambda a, b: a.interval_join(b, on="k", lower="0s", upper="1s", time=""),
+        "time must be the name of a column, got ''",
+    ),
+    "cogroup without a window": (
+        lambda a, b: a.group_by("k").cogroup(b.group_by("k")).window("1m"),
+        "window needs jf.tumbling(\"1h\"), jf.sliding(\"24h\", \"1h\") or jf.session(\"30m\"), got '1m'",
+    ),
+    "cogrouped numbers": (
+        lambda a, b: a.group_by("k").cogroup(b.group_by("k")).window(MINUTE).agg(3, 4),
+        "agg needs aggregates of each of 2 stages",
+    ),
     "cogroup with nothing": (lambda a, b: a.group_by("k").cogroup(), "needs at least one other stage.group_by"),
     "aggregates of one stage": (
         lambda a, b: a.group_by("k").cogroup(b.group_by("k")).window(MINUTE).agg({"n": jf.count()}),

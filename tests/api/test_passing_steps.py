@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -154,6 +155,16 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "no list": (lambda s: s.explode("n"), "explode needs a column of lists, 'n' is int64"),
     "no column": (lambda s: s.rebalance("m"), "there is no column 'm' (as key)"),
     "no processor": (lambda s: s.custom(3, schema=EXPLODED), "custom needs a class or function, got 3"),
+    "another class": (
+        lambda s: s.custom(partial(dict, a=1), schema=EXPLODED),
+        "custom needs a class derived from jetfast.core.processor.Processor, got dict",
+    ),
+    "rows without a schema": (lambda s: s.map_rows(letters, schema=None), "schema must be a pyarrow.Schema"),
+    "an order that is none": (lambda s: s.sort("n", descending="yes"), "descending must be True or False, for each"),
+    "no order of answers": (
+        lambda s: s.map_using_service(**SERVICE, ordered="no"),
+        "ordered must be True or False, got 'no'",
+    ),
     "no schema of it": (lambda s: s.custom(Counting, schema=None), "schema must be a pyarrow.Schema, got NoneType"),
     "sort by nothing": (lambda s: s.sort(), "sort needs at least one column"),
     "sort by lists": (lambda s: s.sort("tags"), "rows cannot be put in order"),
