@@ -30,6 +30,14 @@ class Emit(NamedTuple):
     """Who owns the keys of all rows, by `ProcessorContext.partition_owners` of the port; None: rows are divided."""
 
 
+class EmitRun(NamedTuple):
+    """Several batches of one row or more for one output port and owner (`Emit.owner`), which follow each other."""
+
+    port: int
+    batches: list[Batch]
+    owner: int
+
+
 @dataclass(frozen=True, slots=True)
 class Watermark:
     """Event time has reached `value` (int64 microseconds)."""
@@ -51,14 +59,16 @@ DONE = Signal.DONE
 
 ControlItem = Watermark | Barrier | Signal
 Item = Batch | ControlItem
-Output = Batch | list[Batch] | Emit | Watermark | Signal
+Output = Batch | list[Batch] | Emit | EmitRun | Watermark | Signal
 """What a processor gives. A list is of batches of one row or more that follow each other: they are sent together."""
 
 
 def one_by_one(output: Iterable[Output]) -> Iterator[Batch | Emit | Watermark | Signal]:
-    """Give each of the batches of lists by itself, and the rest as it is."""
+    """Give each of the batches of lists and runs by itself, and the rest as it is."""
     for item in output:
         if isinstance(item, list):
             yield from item
+        elif isinstance(item, EmitRun):
+            yield from (Emit(item.port, batch, item.owner) for batch in item.batches)
         else:
             yield item

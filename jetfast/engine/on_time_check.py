@@ -62,6 +62,12 @@ class CheckingOutbox(Outbox):
         self.check(port, batch)
         return super().send_to(port, batch, owner)
 
+    def send_run_to(self, port: int, batches: list[Batch], owner: int) -> bool:
+        """`send_to` of several batches that follow each other."""
+        for batch in batches:
+            self.check(port, batch)
+        return super().send_run_to(port, batches, owner)
+
     def check(self, port: int, batch: Batch) -> None:
         """Raise ProtocolError if a row is late, and none of its time was when it came in."""
         column = self.time_columns.get(port)

@@ -38,9 +38,10 @@ class Target(NamedTuple):
 class OutboundEdge:
     """What all routings share: control items go to every queue, and what found no room is offered again."""
 
-    __slots__ = ("blocked", "measured", "offers", "processors", "remaining")
+    __slots__ = ("blocked", "measured", "offers", "processors", "remaining", "targets")
 
     def __init__(self, targets: Sequence[Target], measured: bool) -> None:
+        self.targets = targets
         self.offers = [target.offer for target in targets]
         self.processors = [target.processor for target in targets]
         self.measured = measured
@@ -70,6 +71,11 @@ class OutboundEdge:
         if not offer(batch, nbytes):
             self.remaining.append((offer, batch, nbytes))
         return self.all_sent()
+
+    def send_run_to(self, owner: int, batches: list[Batch]) -> None:
+        """`send_to` of several batches that follow each other; they are sent or kept here."""
+        self.offer_run(self.targets[owner], batches)
+        self.all_sent()
 
     def broadcast(self, item: ControlItem) -> bool:
         """Send a control item to every queue. False: call `resume` until it gives True."""
@@ -189,13 +195,12 @@ class SingleTargetEdge(OutboundEdge):
 class PartitionedEdge(OutboundEdge):
     """Each row to the owner of its key's partition; owner i is behind queue i."""
 
-    __slots__ = ("split", "split_all", "targets")
+    __slots__ = ("split", "split_all")
 
     def __init__(
         self, targets: Sequence[Target], measured: bool, split: Split, split_all: SplitAll | None = None
     ) -> None:
         super().__init__(targets, measured)
-        self.targets = targets
         self.split = split
         self.split_all = split_all
         """Splits several batches at once; None: they are split one by one."""
@@ -312,6 +317,12 @@ class Outbox:
                 edge.send(batch)
             else:
                 edge.send_to(owner, batch)
+        return not self.blocked
+
+    def send_run_to(self, port: int, batches: list[Batch], owner: int) -> bool:
+        """`send_to` of several batches of one row or more that follow each other."""
+        for edge in self.ports.get(port, ()):
+            edge.send_run_to(owner, batches)
         return not self.blocked
 
     def broadcast_to_all(self, item: ControlItem) -> bool:

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from jetfast.core.batch import Batch, count_rows
-from jetfast.core.items import ACTIVE, DONE, IDLE, ControlItem, Emit, Watermark
+from jetfast.core.items import ACTIVE, DONE, IDLE, ControlItem, Emit, EmitRun, Watermark
 from jetfast.core.processor import Processor, ProcessorContext, SourceProcessor
 from jetfast.engine.inbound_edge import EdgeDone, Inbound
 from jetfast.engine.outbound_edge import Outbox
@@ -242,6 +242,11 @@ class ProcessorTasklet:
             self.rows_out += rows
             self.emitted = True
             return outbox.send_to(item.port, item.batch, item.owner)
+        if type(item) is EmitRun:
+            self.batches_out += len(item.batches)
+            self.rows_out += count_rows(item.batches)
+            self.emitted = True
+            return outbox.send_run_to(item.port, item.batches, item.owner)
         if type(item) is Watermark:
             # A step that keeps rows back may hold its watermark back by as much; it may not make one of its own.
             received = MIN_TIME if self.inbound is None else self.inbound.watermark

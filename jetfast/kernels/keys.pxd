@@ -6,6 +6,7 @@ from jetfast.kernels.columns cimport Batch
 
 # Views of some columns of a batch; the batch owns their memory.
 cdef vector[ColumnView] column_views(Batch batch, const vector[int]& indices) except *
+cdef int copy_views(Batch batch, const vector[int]& indices, vector[ColumnView]* views) except -1
 
 # Types of the fields of a pyarrow.Schema, none of them a dictionary.
 cdef vector[ColumnView] plain_types(object schema) except *

@@ -21,11 +21,16 @@ from jetfast.kernels.columns cimport Batch, column_types, make_batch, shared_are
 
 cdef vector[ColumnView] column_views(Batch batch, const vector[int]& indices) except *:
     cdef vector[ColumnView] views
-    cdef size_t position
-    views.reserve(indices.size())
-    for position in range(indices.size()):
-        views.push_back(batch.rows.columns[indices[position]].view)
+    copy_views(batch, indices, &views)
     return views
+
+
+cdef int copy_views(Batch batch, const vector[int]& indices, vector[ColumnView]* views) except -1:
+    cdef size_t position
+    views.resize(indices.size())
+    for position in range(indices.size()):
+        views[0][position] = batch.rows.columns[indices[position]].view
+    return 0
 
 
 cdef vector[ColumnView] plain_types(object schema) except *:

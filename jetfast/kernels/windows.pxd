@@ -20,11 +20,12 @@ cdef class TableLayout:
     cdef TableSpec spec
     cdef vector[int] key_columns, value_columns
     cdef int time_column
+    cdef vector[BatchColumns] columns  # of the present call
 
     cdef int set_partial_schema(self, const vector[Field]& fields, tuple times=*) except -1
     cdef object frame_schema(self, const vector[Field]& fields)
     cdef object schema_of_fields(self, const vector[Field]& fields, tuple times, time_type)
-    cdef BatchColumns batch_columns(self, Batch batch) except *
+    cdef int read_columns(self, batches) except -1
     cdef str overflow_message(self, Overflow overflow, KeyIndex& keys)
     cdef PartialColumns partial_columns(self, Batch batch) except *
 

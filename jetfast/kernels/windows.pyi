@@ -113,7 +113,7 @@ class FrameTable:
     def flush(self) -> None: ...  # all frames become due
     def forget_keys(self) -> None: ...  # those that are in no frame
     def take_partials(self, rows_max: int = 65536) -> Batch | None: ...
-    def take_partial_run(self, rows_max: int = 32768) -> list[tuple[int, Batch]]: ...  # by owner
+    def take_partial_run(self, rows_max: int = 32768) -> list[tuple[int, list[Batch]]]: ...  # by owner
     def tell_places(self) -> None: ...  # as WindowTable
     def taken_rows(self) -> tuple[Rows, Places, Frames]: ...
     def partial_places(self) -> Places: ...  # of the rows of the last take_partials

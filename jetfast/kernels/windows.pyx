@@ -24,7 +24,7 @@ from jetfast.kernels._csrc.keyed_results cimport LateRows, Overflow
 from jetfast.kernels._csrc.kernel_clock cimport KernelClock
 from jetfast.kernels.clocks cimport kernel_clock
 from jetfast.kernels.columns cimport Batch, make_batch, shared_arena
-from jetfast.kernels.keys cimport column_views, plain_types
+from jetfast.kernels.keys cimport copy_views, plain_types
 
 AGGREGATE_KINDS = (
     "count", "count_values", "sum", "mean", "min", "max", "var_samp", "var_pop", "stddev_samp", "stddev_pop",
@@ -217,16 +217,23 @@ cdef class TableLayout:
             result.append(pa.field(unused_name(name, [taken.name for taken in result]), _field_type(field)))
         return pa.schema(result)
 
-    cdef BatchColumns batch_columns(self, Batch batch) except *:
-        cdef BatchColumns columns
-        if batch.schema is not self.seen_schema:
-            check_batch_schema(batch.schema, self.schema, "a batch for this window")
-            self.seen_schema = batch.schema
-        columns.row_count = batch.row_count
-        columns.keys = column_views(batch, self.key_columns)
-        columns.time = batch.rows.columns[self.time_column].view
-        columns.values = column_views(batch, self.value_columns)
-        return columns
+    cdef int read_columns(self, batches) except -1:
+        """Let `columns` be those of these batches. Memory is used again: one call for many batches costs each little."""
+        cdef Batch batch
+        cdef BatchColumns* columns
+        cdef size_t position = 0
+        self.columns.resize(len(batches))
+        for batch in batches:
+            if batch.schema is not self.seen_schema:
+                check_batch_schema(batch.schema, self.schema, "a batch for this window")
+                self.seen_schema = batch.schema
+            columns = &self.columns[position]
+            columns.row_count = batch.row_count
+            copy_views(batch, self.key_columns, &columns.keys)
+            columns.time = batch.rows.columns[self.time_column].view
+            copy_views(batch, self.value_columns, &columns.values)
+            position += 1
+        return 0
 
     cdef str overflow_message(self, Overflow overflow, KeyIndex& keys):
         cdef Rows key
@@ -395,14 +402,14 @@ cdef class ResultTable:
         Returns a batch of late_schema with the rows that missed a window, in their order, or None if there is none (or
         `collect_late` is False). Raises ValueError while results that are due have not been emitted.
         """
-        cdef BatchColumns columns = self.layout.batch_columns(batch)
         cdef LateRows late
         cdef LateRows* late_target = &late if collect_late else NULL
         cdef KernelClock* clock = kernel_clock()
+        self.layout.read_columns((batch,))
         self.started = True
         with nogil:
             clock.enter()
-            self.results.accumulate(columns, late_target)
+            self.results.accumulate(self.layout.columns[0], late_target)
             clock.leave()
         if late.rows.empty():
             return None
@@ -576,17 +583,14 @@ cdef class WindowTable(ResultTable):
 
     def accumulate_all(self, batches):
         """Take in several batches, one after the other, in one call without the GIL; rows that are late are only counted."""
-        cdef vector[BatchColumns] columns
         cdef size_t position
         cdef KernelClock* clock = kernel_clock()
-        columns.reserve(len(batches))
-        for batch in batches:
-            columns.push_back(self.layout.batch_columns(batch))
+        self.layout.read_columns(batches)
         self.started = True
         with nogil:
             clock.enter()
-            for position in range(columns.size()):
-                dereference(self.table).accumulate(columns[position], NULL)
+            for position in range(self.layout.columns.size()):
+                dereference(self.table).accumulate(self.layout.columns[position], NULL)
             clock.leave()
 
     def accumulate_partials(self, Batch batch not None):
@@ -719,25 +723,17 @@ cdef class FrameTable:
 
     def accumulate(self, Batch batch not None):
         """Take in rows. Raises ValueError while partials that are due have not been taken."""
-        cdef BatchColumns columns = self.layout.batch_columns(batch)
-        cdef KernelClock* clock = kernel_clock()
-        with nogil:
-            clock.enter()
-            dereference(self.table).accumulate(columns, NULL)
-            clock.leave()
+        self.accumulate_all((batch,))
 
     def accumulate_all(self, batches):
         """Take in several batches, one after the other, in one call without the GIL."""
-        cdef vector[BatchColumns] columns
         cdef size_t position
         cdef KernelClock* clock = kernel_clock()
-        columns.reserve(len(batches))
-        for batch in batches:
-            columns.push_back(self.layout.batch_columns(batch))
+        self.layout.read_columns(batches)
         with nogil:
             clock.enter()
-            for position in range(columns.size()):
-                dereference(self.table).accumulate(columns[position], NULL)
+            for position in range(self.layout.columns.size()):
+                dereference(self.table).accumulate(self.layout.columns[position], NULL)
             clock.leave()
 
     def advance(self, int64_t watermark):
@@ -768,8 +764,8 @@ cdef class FrameTable:
         return make_batch(self.frame_schema if dereference(self.table).is_frame else self.layout.partial_schema, rows)
 
     def take_partial_run(self, int64_t rows_max=32768):
-        """Return the next due partials as `take_partials` does, found in one call without the GIL: a list of (owner, batch),
-        which ends when it has rows_max rows or more. Empty: none is left."""
+        """Return the next due partials as `take_partials` does, found in one call without the GIL, until there are rows_max rows
+        or more: a list of (owner, list of batches), each owner once. Empty: none is left."""
         cdef vector[Rows] batches
         cdef vector[int32_t] owners
         cdef vector[int] is_frame
@@ -788,11 +784,12 @@ cdef class FrameTable:
                 is_frame.push_back(dereference(self.table).is_frame)
                 row_count += batches.back().row_count
             clock.leave()
-        return [
-            (owners[index], make_batch(self.frame_schema if is_frame[index] else self.layout.partial_schema, batches[index]))
-            for index in range(batches.size())
-            if batches[index].row_count > 0
-        ]
+        cdef dict by_owner = {}
+        for index in range(batches.size()):
+            if batches[index].row_count > 0:
+                schema = self.frame_schema if is_frame[index] else self.layout.partial_schema
+                by_owner.setdefault(owners[index], []).append(make_batch(schema, batches[index]))
+        return list(by_owner.items())
 
     def tell_places(self):
         """As WindowTable.tell_places."""

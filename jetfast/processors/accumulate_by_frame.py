@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from jetfast.core.aggregate import AggregateColumn, AnyAggregateColumn
 from jetfast.core.batch import Batch
-from jetfast.core.items import MAIN_PORT, Emit, Output
+from jetfast.core.items import MAIN_PORT, Emit, EmitRun, Output
 from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.core.windows import Window
 from jetfast.kernels.windows import FrameTable
@@ -105,6 +105,6 @@ class AccumulateByFrame(Processor):
         while run := take_partial_run():
             for owner, partials in run:
                 if self.knows_owners:
-                    yield Emit(self.port, partials, owner)
+                    yield EmitRun(self.port, partials, owner)
                 else:
-                    yield partials if self.port == MAIN_PORT else Emit(self.port, partials)
+                    yield from partials if self.port == MAIN_PORT else (Emit(self.port, each) for each in partials)

@@ -374,6 +374,6 @@ class BatchFrameTable:
                     del logs[frame]
         return self.inputs.add_states(partials, states)
 
-    def take_partial_run(self) -> list[tuple[int, Batch]]:
+    def take_partial_run(self) -> list[tuple[int, list[Batch]]]:
         partials = self.take_partials()
-        return [] if partials is None else [(0, partials)]
+        return [] if partials is None else [(0, [partials])]

@@ -122,7 +122,7 @@ def test_a_shared_frame_goes_to_every_owner_and_lies_in_memory_once() -> None:
     first.accumulate(batch)
     keys = first.keys
     first.flush()
-    given = first.take_partial_run()
+    given = [(owner, partials) for owner, run in first.take_partial_run() for partials in run]
     assert [owner for owner, _ in given] == list(range(OWNERS))
     assert all(is_shared(first, partials) and partials.row_count == keys for _, partials in given)
     addresses = [partials.to_arrow().column("rows").buffers()[1].address for _, partials in given]
@@ -170,13 +170,17 @@ def test_results_and_partials_in_runs_are_those_one_by_one() -> None:
     at_once.flush()
     one_by_one.flush()
     run = at_once.take_partial_run(1000)
-    assert 1000 <= sum(partials.row_count for _, partials in run) < 2500
+    assert 1000 <= sum(partials.row_count for _, batches in run for partials in batches) < 2500
     while more := at_once.take_partial_run():
+        assert [owner for owner, _ in more] == [0, 1]
         run += more
     singly = list(taken(one_by_one))
-    shown = [[(owner, repr(partials.to_arrow().to_pylist())) for owner, partials in given] for given in (run, singly)]
-    assert shown[0] == shown[1]
-    tables[0].accumulate_all_partials([partials for _, partials in run])
+    for owner in range(OWNERS):
+        batches = [partials for whose, given in run for partials in given if whose == owner]
+        assert [repr(partials.to_arrow().to_pylist()) for partials in batches] == [
+            repr(partials.to_arrow().to_pylist()) for whose, partials in singly if whose == owner
+        ]
+        tables[0].accumulate_all_partials(batches)
     for _, partials in singly:
         tables[1].accumulate_partials(partials)
     for table in tables:

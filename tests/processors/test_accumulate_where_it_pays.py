@@ -134,7 +134,7 @@ def test_partials_say_whose_they_are(rows_each: int) -> None:
     owners = np.arange(271, dtype=np.int32) % 3
     first = first_stage(ProcessorContext("first", member_count=2, partition_owners={PARTIALS_PORT: owners}))
     first.process(0, frame(40, rows_each, 0))
-    found = {item.owner: item.batch.row_count for item in first.process_watermark(10)}
+    found = {item.owner: item.batch.row_count for item in one_by_one(first.process_watermark(10))}
     assert found.keys() == {0, 1, 2}
     assert sum(found.values()) == 40
 
