@@ -35,10 +35,10 @@ test: setup  ## all tests, Spark included
 simulate: setup  ## whole jobs under faults, one seed a run: make simulate SEEDS=10000 FIRST=0
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),2000) --first $(or $(FIRST),0) --processes 2 --json
 
-chaos: setup  ## processes of running jobs are killed, each row is looked for: make chaos KILLS=200 SEED=0
+chaos: setup  ## processes of running jobs are killed, each row is looked for: make chaos KILLS=200 FREEZES=10 SEED=0
 	for sink in files postgres; do \
-	    $(BIN)/python -m tests.chaos --cluster processes --sink $$sink --kills $(or $(KILLS),200) --seed $(or $(SEED),0) \
-	        --json || exit 1; done
+	    $(BIN)/python -m tests.chaos --cluster processes --sink $$sink --kills $(or $(KILLS),200) --freezes $(or $(FREEZES),0) \
+	        --seed $(or $(SEED),0) --json || exit 1; done
 
 sanitize: setup  ## C++ tests and kernels under sanitizers, a minute of fuzzing (clang; apt-get where it is missing)
 	.ci/sanitize $(BIN)/python
