@@ -21,6 +21,8 @@ ROW_GROUP_BYTES = 64 << 20
 """Batches are gathered up to this size before Parquet writes a row group."""
 GATHERED_ROWS = 1 << 15
 """And before other formats write anything: results of windows come in many small batches."""
+_REPLACING = ("s3", "gcs")
+"""Object stores, where what is moved takes the place of what is there."""
 
 
 class TableWriter(Protocol):
@@ -252,6 +254,8 @@ def rename_durably(filesystem: Any, names: Sequence[tuple[str, str]]) -> None:
     for temporary, path in names:
         if local:
             os.replace(temporary, path)
+        elif filesystem.type_name in _REPLACING:
+            filesystem.move(temporary, path)  # somebody else may do the same, and must not find it removed
         else:
             if filesystem.get_file_info(path).type != fs.FileType.NotFound:
                 filesystem.delete_file(path)

@@ -4,7 +4,6 @@ Spark makes a DataSource, and of it a writer, in Python processes of its own: on
 more to commit it. The writer knows its options; query and batch it learns from Spark's properties of the task.
 """
 
-import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,15 +14,15 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from jetfast.connectors.file_formats import format_named
-from jetfast.connectors.file_listing import resolve_filesystem
 from jetfast.connectors.files import Files, files
 from jetfast.connectors.postgres import Postgres, postgres
 from jetfast.core.batch import Batch
-from jetfast.engine.directory_blobs import DirectoryBlobs
+from jetfast.engine.blob_snapshot_store import Blobs
 from jetfast.errors import JobDefinitionError
 from jetfast.spark.batch_records import BatchWrite, BlobBatchRecords, PostgresBatchRecords
 from jetfast.spark.batch_writes import BatchOfQuery, Target, abort_batch, commit_batch, prepare_write
 from jetfast.spark.conversion import in_utc
+from jetfast.spark.sink_folders import S3_OPTIONS, sink_folder
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
@@ -83,16 +82,16 @@ class BatchWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 class FilesBatchWriter(BatchWriter):
-    """Part files in a directory."""
+    """Part files in a folder."""
 
-    def __init__(self, names: Sequence[str], sink: Files, directory: str) -> None:
+    def __init__(self, names: Sequence[str], sink: Files, blobs: Blobs) -> None:
         super().__init__(names)
         self.sink = sink
-        self.directory = directory
+        self.blobs = blobs
 
     def open_target(self, batch: BatchOfQuery, schema: pa.Schema) -> Target:
         writer = self.sink.open_transactions(schema, batch.context)
-        return Target(writer, BlobBatchRecords(DirectoryBlobs(self.directory), batch.query))
+        return Target(writer, BlobBatchRecords(self.blobs, batch.query))
 
     def check(self, schema: pa.Schema) -> None:
         self.sink.check(schema)
@@ -142,8 +141,9 @@ class FilesSink(JetfastSink):
     """`jetfast.files`: see `jetfast.spark.register`."""
 
     kinds = {
-        "path": "a directory that all executors reach",
+        "path": "a directory that all executors reach, or s3://bucket/folder",
         "format": "parquet (default), csv, json, ipc or ipc_stream",
+        **S3_OPTIONS,
     }
     required = ("path",)
 
@@ -152,18 +152,14 @@ class FilesSink(JetfastSink):
         return "jetfast.files"
 
     def make_writer(self, names: Sequence[str], options: dict[str, str]) -> BatchWriter:
-        path = options["path"]
-        if "://" in path and not path.startswith("file://"):
-            raise JobDefinitionError(
-                f"jetfast.files: {path} is not a directory of a mounted file system; batches are decided by hard links"
-            )
-        _, directory = resolve_filesystem(path, None, os.getcwd())
-        sink = files(directory, format_named(options.get("format", "parquet")) or options["format"])
+        folder = sink_folder(options["path"], {name: options[name] for name in S3_OPTIONS if name in options})
+        file_format = format_named(options.get("format", "parquet")) or options["format"]
+        sink = files(folder.path, file_format, filesystem=folder.filesystem)
         if sink.parallelism_one:
             raise JobDefinitionError(
-                f"jetfast.files: {directory} has the name of one file; a directory of part files is written there"
+                f"jetfast.files: {folder.path} has the name of one file; a directory of part files is written there"
             )
-        return FilesBatchWriter(names, sink, directory)
+        return FilesBatchWriter(names, sink, folder.blobs)
 
 
 class PostgresSink(JetfastSink):

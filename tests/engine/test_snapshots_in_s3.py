@@ -15,32 +15,16 @@ from jetfast.engine.snapshot_store import (
     check_totals,
 )
 from jetfast.errors import JobDefinitionError, RecordConflict, StoreUnavailable
+from tests.connectors.s3_server import CREDENTIALS, S3Server
 
 pytestmark = pytest.mark.services
-CREDENTIALS = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1"}
 AREA = SnapshotArea(7, 1)
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    address = f"http://{host}:{port}"
-    import boto3
-
-    client = boto3.client(
-        "s3",
-        endpoint_url=address,
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        region_name="us-east-1",
-    )
-    client.create_bucket(Bucket="bucket")
-    yield address
-    server.stop()
+    with S3Server() as server:
+        yield server.endpoint
 
 
 @pytest.fixture

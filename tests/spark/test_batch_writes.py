@@ -19,9 +19,11 @@ from jetfast.engine.directory_blobs import DirectoryBlobs
 from jetfast.errors import JetfastError, TransportError
 from jetfast.spark.batch_records import BlobBatchRecords, PostgresBatchRecords
 from jetfast.spark.batch_writes import BatchOfQuery, Target, abort_batch, commit_batch, prepare_write
+from jetfast.spark.sink_folders import sink_folder
 from jetfast.testing.outside_system import Faults
 from jetfast.testing.transactional_memory import TransactionalMemory
 from tests.connectors.postgres_server import PostgresServer
+from tests.connectors.s3_server import CREDENTIALS, S3Server
 
 QUERY = "0123456789abcdef0123456789abcdef"
 ROWS = pa.schema([("id", pa.int64())])
@@ -213,6 +215,31 @@ def test_a_row_is_visible_once_in_files(tmp_path: Path) -> None:
 
         run_course(seed, open_target, visible)
         assert not [path.name for path in directory.iterdir() if path.name.endswith(".tmp")]
+
+
+@pytest.mark.services
+@pytest.mark.timeout(900)
+def test_a_row_is_visible_once_in_a_bucket() -> None:
+    with S3Server() as server:
+        options = {"endpoint": server.endpoint, **CREDENTIALS}
+        folder = pickle.loads(pickle.dumps(sink_folder("s3://bucket/out", options)))
+        sink = jf.files(folder.path, format="parquet", filesystem=folder.filesystem)
+
+        def open_target(batch: BatchOfQuery) -> Target:
+            writer = sink.open_transactions(ROWS, batch.context)
+            writer.drop = lambda: None  # what a process that dies has written stays
+            return Target(writer, BlobBatchRecords(folder.blobs, batch.query))
+
+        def parts() -> list[str]:
+            return [name for name in server.names("out") if not name.startswith("_jetfast/")]
+
+        def visible() -> list[int]:
+            seen = [f"{folder.path}/{part}" for part in parts() if part.startswith("part-")]
+            tables = [pq.read_table(path, filesystem=folder.filesystem) for path in seen]
+            return [number for table in tables for number in table["id"].to_pylist()]
+
+        run_course(1, open_target, visible)
+        assert all(name.startswith("part-") for name in parts())
 
 
 @pytest.mark.services
