@@ -16,6 +16,7 @@ class ReferenceSessions:
         self.watermark = MIN_TIME
         self.kept: dict[tuple[Any, ...], list[Row]] = {}
         self.rows = self.late_rows = self.rejected_rows = 0
+        self.partly_late_rows = 0  # there are none
 
     def accumulate(self, rows: Iterable[Row]) -> list[Row]:
         """Return the late rows."""

@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,15 @@ from tests.kernels.window_tables import (
     SCHEMA,
     Row,
     check_results,
+    check_state_that_moves,
     drain,
     key_columns,
-    owned_by,
     restore_all,
-    row_counts,
     rows_of,
     saved_of,
     split_by_owner,
     steps,
+    tables_with_bounds_of_their_own,
     to_batch,
     watermarks,
 )
@@ -91,28 +92,8 @@ def test_sessions_equal_the_slow_twin(timeout: int, keys: list[str], script: Any
 def test_a_save_and_restore_at_every_pause_changes_nothing(
     timeout: int, keys: list[str], script: Any, owner_counts: Any
 ) -> None:
-    """Before each step the state moves to another number of tables."""
-    slow = reference(timeout, keys)
-    tables = [make_table(timeout, keys, partitions=owned_by(0, 1))]
-    counted = np.zeros(3, np.int64)  # counts are not part of the state
-    for number, step in enumerate(watermarks(script)):
-        owners = owner_counts[number % len(owner_counts)]
-        counted += row_counts(tables)
-        state = saved_of(*tables)
-        tables = [make_table(timeout, keys, partitions=owned_by(owner, owners)) for owner in range(owners)]
-        restore_all(tables, state, backwards=number % 2 == 1)
-        if isinstance(step, int):
-            found = {}
-            for table in tables:
-                table.advance(step)
-                found.update(drain(table, keys))
-            check(found, slow.advance(step))
-        else:
-            slow.accumulate(step)
-            for table, part in zip(tables, split_by_owner(step, keys, owners), strict=True):
-                if part:
-                    table.accumulate(to_batch(part))
-        assert (counted + row_counts(tables)).tolist() == [slow.rows, slow.late_rows, 0]
+    make = partial(make_table, timeout, keys)
+    check_state_that_moves(make, reference(timeout, keys), keys, script, owner_counts, check)
 
 
 @settings(max_examples=30, deadline=None)
@@ -126,19 +107,15 @@ def test_each_partition_is_treated_by_its_own_bound(
     timeout: int, keys: list[str], script: Any, watermark_lags: Any
 ) -> None:
     """Two tables whose watermarks differ are restored into one; its watermark starts below both."""
-    slow = [reference(timeout, keys) for _ in range(2)]
-    tables = [make_table(timeout, keys, partitions=owned_by(owner, 2)) for owner in range(2)]
     half = len(script) // 2
-    for step in watermarks(script[:half])[:-1]:
-        if isinstance(step, int):
-            for owner, table in enumerate(tables):
-                table.advance(step + watermark_lags[owner] * half)
-                check(drain(table, keys), slow[owner].advance(step + watermark_lags[owner] * half))
-        else:
-            for owner, part in enumerate(split_by_owner(step, keys, 2)):
-                slow[owner].accumulate(part)
-                if part:
-                    tables[owner].accumulate(to_batch(part))
+    tables, slow = tables_with_bounds_of_their_own(
+        partial(make_table, timeout, keys),
+        partial(reference, timeout, keys),
+        keys,
+        script[:half],
+        [lag * half for lag in watermark_lags],
+        check,
+    )
     one = make_table(timeout, keys)
     restore_all([one], saved_of(*tables))
     bounds = [twin.watermark for twin in slow]

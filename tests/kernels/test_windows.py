@@ -1,6 +1,7 @@
 """Windows: each result equals the slow twin's, whatever the order of rows, watermarks, pauses and restores."""
 
 import math
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -23,18 +24,18 @@ from tests.kernels.window_tables import (
     Row,
     check_counters,
     check_results,
+    check_state_that_moves,
     drain,
     key_columns,
     make_table,
-    owned_by,
     reference,
     restore_all,
-    row_counts,
     rows,
     rows_of,
     saved_of,
     split_by_owner,
     steps,
+    tables_with_bounds_of_their_own,
     to_batch,
     watermarks,
     windows,
@@ -65,6 +66,10 @@ def test_windows_equal_the_slow_twin(window: Any, keys: list[str], script: Any, 
     assert memory["keys"] == memory["frames"] == 0
 
 
+def check_windows(found: Any, wanted: Any) -> None:
+    check_results(found, wanted, AGGREGATES)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     window=windows, keys=key_columns, script=steps, owner_counts=st.lists(st.integers(1, 3), min_size=1, max_size=13)
@@ -72,29 +77,8 @@ def test_windows_equal_the_slow_twin(window: Any, keys: list[str], script: Any, 
 def test_a_save_and_restore_at_every_pause_changes_nothing(
     window: Any, keys: list[str], script: Any, owner_counts: Any
 ) -> None:
-    """Before each step the state moves to another number of tables."""
-    slow = reference(window, keys)
-    tables = [make_table(window, keys, partitions=owned_by(0, 1))]
-    counted = np.zeros(3, np.int64)  # counts are not part of the state
-    for number, step in enumerate(watermarks(script)):
-        owners = owner_counts[number % len(owner_counts)]
-        counted += row_counts(tables)
-        state = saved_of(*tables)
-        tables = [make_table(window, keys, partitions=owned_by(owner, owners)) for owner in range(owners)]
-        restore_all(tables, state, backwards=number % 2 == 1)
-        if isinstance(step, int):
-            found = {}
-            for table in tables:
-                table.advance(step)
-                found.update(drain(table, keys))
-            check_results(found, slow.advance(step), AGGREGATES)
-        else:
-            slow.accumulate(step)
-            for table, part in zip(tables, split_by_owner(step, keys, owners), strict=True):
-                if part:
-                    table.accumulate(to_batch(part))
-        totals = counted + row_counts(tables)
-        assert totals.tolist() == [slow.rows, slow.late_rows, slow.partly_late_rows]
+    make = partial(make_table, window, keys)
+    check_state_that_moves(make, reference(window, keys), keys, script, owner_counts, check_windows)
 
 
 @settings(max_examples=40, deadline=None)
@@ -105,19 +89,15 @@ def test_each_partition_is_treated_by_its_own_bound(
     window: Any, keys: list[str], script: Any, watermark_lags: Any
 ) -> None:
     """Two tables whose watermarks differ are restored into one; its watermark starts below both."""
-    slow = [reference(window, keys) for _ in range(2)]
-    tables = [make_table(window, keys, partitions=owned_by(owner, 2)) for owner in range(2)]
     half = len(script) // 2
-    for step in watermarks(script[:half])[:-1]:
-        if isinstance(step, int):
-            for owner, table in enumerate(tables):
-                table.advance(step + watermark_lags[owner] * half)
-                check_results(drain(table, keys), slow[owner].advance(step + watermark_lags[owner] * half), AGGREGATES)
-        else:
-            for owner, part in enumerate(split_by_owner(step, keys, 2)):
-                slow[owner].accumulate(part)
-                if part:
-                    tables[owner].accumulate(to_batch(part))
+    tables, slow = tables_with_bounds_of_their_own(
+        partial(make_table, window, keys),
+        partial(reference, window, keys),
+        keys,
+        script[:half],
+        [lag * half for lag in watermark_lags],
+        check_windows,
+    )
     one = make_table(window, keys)
     restore_all([one], saved_of(*tables))
     for step in watermarks(script[half:]):
@@ -128,7 +108,7 @@ def test_each_partition_is_treated_by_its_own_bound(
                 wanted.update(twin.advance(max(step, twin.watermark)))
             found = drain(one, keys)
             # Windows up to a restored watermark were given before: neither table nor twin gives them again.
-            check_results(found, wanted, AGGREGATES)
+            check_windows(found, wanted)
         else:
             missed = 0
             for owner, part in enumerate(split_by_owner(step, keys, 2)):

@@ -1,7 +1,7 @@
 """What tests of window and session tables share: rows, scripts, slow twins, and state that moves between tables."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -234,3 +234,56 @@ def stream_of(batch: pa.RecordBatch) -> pa.Buffer:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
+
+
+MakeTable = Callable[..., Any]
+"""Makes a table; `partitions` are those that it owns."""
+Check = Callable[[Any, Any], None]
+"""Compares what a table gives with what its twin gives."""
+
+
+def check_state_that_moves(
+    make: MakeTable, slow: Any, keys: list[str], script: Any, owner_counts: list[int], check: Check
+) -> None:
+    """Before each step of a script the state moves to another number of tables."""
+    tables = [make(partitions=owned_by(0, 1))]
+    counted = np.zeros(3, np.int64)  # counts are not part of the state
+    for number, step in enumerate(watermarks(script)):
+        owners = owner_counts[number % len(owner_counts)]
+        counted += row_counts(tables)
+        state = saved_of(*tables)
+        tables = [make(partitions=owned_by(owner, owners)) for owner in range(owners)]
+        restore_all(tables, state, backwards=number % 2 == 1)
+        if isinstance(step, int):
+            found = {}
+            for table in tables:
+                table.advance(step)
+                found.update(drain(table, keys))
+            check(found, slow.advance(step))
+        else:
+            slow.accumulate(step)
+            for table, part in zip(tables, split_by_owner(step, keys, owners), strict=True):
+                if part:
+                    table.accumulate(to_batch(part))
+        assert (counted + row_counts(tables)).tolist() == [slow.rows, slow.late_rows, slow.partly_late_rows]
+
+
+def tables_with_bounds_of_their_own(
+    make: MakeTable, make_slow: Callable[[], Any], keys: list[str], script: Any, lags: list[int], check: Check
+) -> tuple[list[Any], list[Any]]:
+    """Two tables after a script, each with half of the partitions and a watermark that lags by another time; their
+    twins.
+    """
+    slow = [make_slow() for _ in range(2)]
+    tables = [make(partitions=owned_by(owner, 2)) for owner in range(2)]
+    for step in watermarks(script)[:-1]:
+        if isinstance(step, int):
+            for owner, table in enumerate(tables):
+                table.advance(step + lags[owner])
+                check(drain(table, keys), slow[owner].advance(step + lags[owner]))
+        else:
+            for owner, part in enumerate(split_by_owner(step, keys, 2)):
+                slow[owner].accumulate(part)
+                if part:
+                    tables[owner].accumulate(to_batch(part))
+    return tables, slow
