@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from jetfast.clusters.snapshot_settings import SnapshotSettings, SnapshotWishes, choose_snapshots
+from jetfast.control.coordinator import JobShape
 from jetfast.control.job_settings import JobSettings
 from jetfast.control.leases import LEASE_S
 from jetfast.control.lifeline import HeldLifeline
@@ -48,6 +49,12 @@ class Submission:
     """Processors in the whole cluster, by vertex."""
     record: SubmissionRecord
     """What a store keeps of it."""
+
+    def shape_of(self, member_count: int) -> JobShape:
+        """Return the shape of the job on so many members: at most those that it was planned for."""
+        return JobShape(
+            member_count, self.record.partition_count, _parallelism_of(self.dag, member_count, self.workers)
+        )
 
     def pickled_dag(self) -> bytes:
         """Return the graph for members in other processes, as `messages.Prepare.dag`. Raises JobDefinitionError."""
@@ -171,8 +178,7 @@ def accept_submission(
     chosen = choose_snapshots(job, dag, snapshots, default_store)
     if not chosen.goes_on:  # else it finds its own output there
         dag.check_targets()
-    plan = make_execution_plan(dag, member_count, workers)
-    parallelism = {vertex: planned.total for vertex, planned in plan.vertices.items()}
+    parallelism = _parallelism_of(dag, member_count, workers)
     record = SubmissionRecord(
         cluster=cluster,
         members=member_count,
@@ -192,6 +198,11 @@ def accept_submission(
     return Submission(
         job, uuid.uuid4().hex, dag, member_count, workers, memory_limit_bytes, chosen, parallelism, record
     )
+
+
+def _parallelism_of(dag: Dag, member_count: int, workers: int) -> Mapping[str, int]:
+    plan = make_execution_plan(dag, member_count, workers)
+    return {vertex: planned.total for vertex, planned in plan.vertices.items()}
 
 
 def at_least_one(value: int, what: str) -> int:

@@ -5,7 +5,8 @@
       snapshot_round    the snapshots of that execution       StartMember begins them, its end stops them
 
 Members outlive executions: who has registered takes part in the next one, and who was lost is summoned again, when an
-execution begins or while it still gathers its members.
+execution begins or while it still gathers its members. Another shape counts for the next execution, or for the present
+one while it gathers: members that have no place in it are not there any more.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -81,11 +82,36 @@ class SummonMember:
     member: int
 
 
-Event = ExecutionEvent | RoundEvent | JobEvent | StoreAnswered
+@dataclass(frozen=True)
+class JobShape:
+    """How large each execution is: members, partitions, and processors in the whole cluster by vertex."""
+
+    member_count: int
+    partition_count: int
+    parallelism: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class ShapeGiven:
+    """The cluster can give so many members."""
+
+    shape: JobShape
+
+
+@dataclass(frozen=True)
+class AdoptShape:
+    """Executions have this shape from now on; let the members go that it has no place for."""
+
+    shape: JobShape
+    surplus: tuple[int, ...]
+
+
+Event = ExecutionEvent | RoundEvent | JobEvent | StoreAnswered | ShapeGiven
 Command = (
     ExecutionCommand
     | RoundCommand
     | SummonMember
+    | AdoptShape
     | StoreCommand
     | AwaitPredecessors
     | AwaitDelay
@@ -94,15 +120,6 @@ Command = (
     | ReportSuspension
     | EndJob
 )
-
-
-@dataclass(frozen=True)
-class JobShape:
-    """How large each execution is: members, partitions, and processors in the whole cluster by vertex."""
-
-    member_count: int
-    partition_count: int
-    parallelism: Mapping[str, int]
 
 
 class Coordinator:
@@ -119,6 +136,8 @@ class Coordinator:
         """Its snapshots; None: it takes none."""
         self.members: set[int] = set()
         """Members that are there."""
+        self._next_shape: JobShape | None = None
+        """What was given, and does not count yet."""
         self._awaited: StoreCommand | None = None
 
     def handle(self, event: Event) -> list[Command]:
@@ -134,6 +153,13 @@ class Coordinator:
     def execution_id(self) -> int:
         """Of the present execution, or of the last one; 0 before the first."""
         return 0 if self.begun is None else self.begun.execution_id
+
+    @property
+    def absent(self) -> list[int]:
+        """Members that the present execution waits for, to begin."""
+        if not self._is_gathering:
+            return []
+        return [member for member, phase in enumerate(self.execution.members) if phase is MemberPhase.ABSENT]
 
     @property
     def status(self) -> JobStatus:
@@ -172,6 +198,8 @@ class Coordinator:
             self._execution(event, commands)
         elif isinstance(event, OperationAsked):
             self._operate(event, commands)
+        elif isinstance(event, ShapeGiven):
+            self._reshape(event, commands)
         elif isinstance(event, RoundEvent):
             self._rounds(event, commands)
         else:
@@ -197,8 +225,22 @@ class Coordinator:
         if not 0 <= event.member < self.shape.member_count or event.member in self.members:
             raise InvalidTransition(f"{event} cannot happen: these are there: {sorted(self.members)}")
         self.members.add(event.member)
-        if self._is_executing and self.execution.phase is ExecutionPhase.GATHERING:
+        if self._is_gathering:
             self._execution(event, commands)
+
+    def _reshape(self, event: ShapeGiven, commands: list[Command]) -> None:
+        self._next_shape = event.shape
+        if self._is_gathering:
+            assert self.begun is not None
+            self._begin(self.begun, commands)
+
+    def _adopt_shape(self, commands: list[Command]) -> None:
+        if self._next_shape is None:
+            return
+        surplus = tuple(range(self._next_shape.member_count, self.shape.member_count))
+        self.members.difference_update(surplus)
+        self.shape, self._next_shape = self._next_shape, None
+        commands.append(AdoptShape(self.shape, surplus))
 
     def _lose(self, event: MemberLost, commands: list[Command]) -> None:
         """May come more than once, and after all has ended."""
@@ -214,6 +256,10 @@ class Coordinator:
     def _is_executing(self) -> bool:
         return self.begun is not None and self.execution.phase not in ENDED
 
+    @property
+    def _is_gathering(self) -> bool:
+        return self._is_executing and self.execution.phase is ExecutionPhase.GATHERING
+
     def _job(self, event: JobEvent, commands: list[Command]) -> None:
         decided: Sequence[JobCommand] = self.job.handle(event)
         for command in decided:
@@ -228,6 +274,7 @@ class Coordinator:
                     self._awaited = None
 
     def _begin(self, command: BeginExecution, commands: list[Command]) -> None:
+        self._adopt_shape(commands)
         shape = self.shape
         self.begun = command
         self.execution = ExecutionState(shape.member_count)

@@ -114,6 +114,14 @@ class MemberLinks:
         """Start a member that is not there."""
         self._members[member].start()
 
+    def stand_down(self, member: int) -> None:
+        """Let a member go, or come no more, until it is summoned again."""
+        self._members[member].stand_down()
+
+    def awaited_group(self, member: int) -> str | None:
+        """Return as what a member was started that has neither registered nor ended; None: there is no such."""
+        return self._members[member].awaited_group
+
     def close(self) -> None:
         """End what is left: members that never came, the listener, the timers."""
         self.closing = True
@@ -189,6 +197,8 @@ class _RemoteMember:
         self._cancel_timer: threading.Timer | None = None
         self._end_timer: threading.Timer | None = None
         self._released = False
+        self._stands_down = False
+        """Is it not wanted at present?"""
         self._carried: threading.Thread | None = None
         self._starts = 0
         self._awaited = False
@@ -204,6 +214,7 @@ class _RemoteMember:
     def start(self) -> None:
         """Have the carrier start this member, unless it is there or coming, or the job is over."""
         with self._lock:
+            self._stands_down = False
             if self._released or self._awaited or (self.incarnation and not self.incarnation.gone.is_set()):
                 return
             task = self._members.task(self.index, self._starts)
@@ -218,6 +229,24 @@ class _RemoteMember:
                 self._awaited = False
                 _stop(self._start_timer)
                 self._members.runner.fail(self._members.carrier.explain_start(self.index, error))
+
+    def stand_down(self) -> None:
+        """Let it go; it may be started again."""
+        with self._lock:
+            self._stands_down = True
+            awaited, self._awaited = self._awaited, False
+            incarnation = self.incarnation
+        _stop(self._start_timer)
+        if awaited:
+            self._members.carrier.cancel(self._group)
+        elif incarnation is not None:
+            with contextlib.suppress(TransportError):  # gone already
+                incarnation.connection.send(messages.encode(Shutdown(execution_id=NO_EXECUTION)))
+
+    @property
+    def awaited_group(self) -> str | None:
+        """As of `MemberLinks`."""
+        return self._group if self._awaited else None
 
     def send(self, message: CoordinatorMessage) -> None:
         """MemberLink. A member that does not stop after Cancel is ended by its carrier."""
@@ -314,7 +343,7 @@ class _RemoteMember:
                 if not self._released:
                     self._lose(incarnation, incarnation.silent or why)
                 incarnation.gone.set()
-                if self._job_goes_on:
+                if self._job_goes_on and not self._stands_down:
                     self.start()  # while the others end: the next execution need not wait for it so long
 
     def fall_silent(self) -> None:

@@ -16,13 +16,22 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, get_args
 
 import pyarrow as pa
 
 from jetfast.control import messages
-from jetfast.control.coordinator import Command, Coordinator, Event, JobShape, StoreAnswered, SummonMember
+from jetfast.control.coordinator import (
+    AdoptShape,
+    Command,
+    Coordinator,
+    Event,
+    JobShape,
+    ShapeGiven,
+    StoreAnswered,
+    SummonMember,
+)
 from jetfast.control.delivered_rows import DeliveredRows
 from jetfast.control.execution_ids import new_execution_id
 from jetfast.control.execution_state import (
@@ -184,6 +193,8 @@ class Runner:
         never registered included. Set before `start`."""
         self.summon: Callable[[int], None] = lambda member: None
         """Called when an execution begins, for each member that has not registered or was lost. Set before `start`."""
+        self.stand_down: Callable[[int], None] = lambda member: None
+        """Called for each member that has no place in it; it may be summoned again. Set before `start`."""
         self.on_end: Callable[[], None] = lambda: None
         """Called last, when the outcome is known and all that was asked of the job is answered. Set before `start`."""
         self.coordinator = Coordinator(
@@ -313,6 +324,10 @@ class Runner:
         request, future = self._requests.add()
         self._queue.put(operation(request))
         return future
+
+    def reshape(self, shape: JobShape) -> None:
+        """The cluster can give so many members: for an execution that waits for its members, and those after it."""
+        self._queue.put(ShapeGiven(shape))
 
     def fail(self, error: Exception) -> None:
         """The cluster cannot give the members, or cannot carry on."""
@@ -451,6 +466,8 @@ class Runner:
 
     def _admit(self, registration: _Registration) -> list[Command]:
         member, view = registration.member, registration.view
+        if member >= self.coordinator.shape.member_count:  # it stands down
+            return []
         difference = version_difference(running_versions(), view.registered.versions)
         if difference is not None:
             self.members.setdefault(member, view)  # its link is closed at the end, too
@@ -491,6 +508,14 @@ class Runner:
 
     def _summon(self, command: SummonMember) -> None:
         self.summon(command.member)
+
+    def _adopt_shape(self, command: AdoptShape) -> None:
+        shape = command.shape
+        logger.warning("job %s: goes on with %d member(s)", self.plan.job, shape.member_count)
+        self.plan = replace(self.plan, member_count=shape.member_count, parallelism=shape.parallelism)
+        for member in command.surplus:
+            self.members.pop(member, None)
+            self.stand_down(member)
 
     def _prepare(self, command: PrepareMember) -> None:
         view = self.members[command.member]
@@ -595,6 +620,7 @@ class Runner:
 
 _PERFORM: dict[type, Callable[[Runner, Any], None]] = {  # Any: the command class of its key
     SummonMember: Runner._summon,
+    AdoptShape: Runner._adopt_shape,
     PrepareMember: Runner._prepare,
     StartMember: Runner._tell,
     CancelMember: Runner._tell,

@@ -3,14 +3,14 @@
     submit        checks session and slots, plans, listens, and submits one Spark job per member
     a member      registers over a proven connection; its thread here reads what it says until the connection ends
     one is lost   when its end is certain its Spark job is submitted again, and the jetfast job begins again at its last
-                  snapshot; without a guarantee the job fails
+                  snapshot, on fewer members if there is no slot for it; without a guarantee the job fails
     the end       every member is told to go; their Spark jobs end; what does not end is cancelled in Spark
 
-Part of one job, and gone with it: the listener, two threads and one Spark job per member. When this process dies, by
-SIGKILL too, its members end at once.
+Part of one job, and gone with it: the listener, three threads, and for each member a thread and a Spark job. When this
+process dies, by SIGKILL too, its members end at once.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jetfast.clusters.cluster import Cluster
 from jetfast.clusters.snapshot_settings import check_shared
@@ -22,8 +22,9 @@ from jetfast.engine.snapshot_store import SnapshotStore
 from jetfast.errors import ResourcesError
 from jetfast.spark.jobs import SparkJobs
 from jetfast.spark.shipping import pickle_with_modules, sent_by_spark
-from jetfast.spark.slots import WAIT_S, Size, check_session, count_slots, require_slots, size_of
-from jetfast.types import PARTITION_COUNT, Duration, positive_duration_us
+from jetfast.spark.sizing import LEAVE_DELAY_S, SizeWatch, Sizing
+from jetfast.spark.slots import WAIT_S, Size, Slots, check_session, count_slots, require_slots, size_of
+from jetfast.types import PARTITION_COUNT, Duration, non_negative_duration_us, positive_duration_us
 
 DEFAULT_LEASE = "5s"
 LEASE_WITHOUT_GUARANTEE = "30s"
@@ -53,6 +54,8 @@ class SparkCluster(Cluster):
     lease : how long a member lives without a word from this process, and this process without one from a member.
         Default: 5 s for jobs with a guarantee, else 30 s. The end of a member on another host is certain when its lease
         has run out; only then another one takes its place
+    join_delay : how long slots must have been free before a job that has lost members for want of slots is restarted
+        with more of them
     """
 
     kind = "spark"
@@ -69,6 +72,7 @@ class SparkCluster(Cluster):
         snapshot_store: SnapshotStore | None = None,
         partition_count: int = PARTITION_COUNT,
         lease: Duration | None = None,
+        join_delay: Duration = "10s",
     ) -> None:
         self.spark = spark
         self._check_session()
@@ -78,6 +82,7 @@ class SparkCluster(Cluster):
         self.port_range = port_range
         self._start_timeout_s = positive_duration_us(start_timeout, "start_timeout") / 1e6
         self._lease_us = None if lease is None else positive_duration_us(lease, "lease")
+        self._join_delay_s = non_negative_duration_us(join_delay, "join_delay") / 1e6
 
     def __repr__(self) -> str:
         return f"SparkCluster({self.spark.sparkContext.master!r}, members={self.members}, workers={self.workers})"
@@ -93,12 +98,20 @@ class SparkCluster(Cluster):
         pickled_store = submission.pickled_store()
         self._require_slots()
         runner = Runner(submission.settings(dag, pickled_store, lease_us=self._lease_of(submission)))
-        members = MemberLinks(self._jobs(), runner, self._host(), self._bind(), self.port_range, self._start_timeout_s)
+        jobs = self._jobs()
+        members = MemberLinks(jobs, runner, self._host(), self._bind(), self.port_range, self._start_timeout_s)
         runner.summon = members.summon
+        runner.stand_down = members.stand_down
         runner.release = members.close
+        if self._sees_slots and submission.snapshots.guarantee is not Guarantee.NONE:
+            watch = SizeWatch(runner, members, jobs, self._count_slots, submission.shape_of, self._sizing())
+            runner.release = watch.stop_and(members.close)
+            watch.start()
         return runner
 
     # What a session of another kind answers otherwise.
+
+    _sees_slots: ClassVar = True
 
     def _check_session(self) -> None:
         check_session(self.spark)
@@ -107,7 +120,7 @@ class SparkCluster(Cluster):
         return size_of(self.spark, members, workers)
 
     def _require_slots(self) -> None:
-        require_slots(lambda: count_slots(self.spark), self.members, WAIT_S)
+        require_slots(self._count_slots, self.members, WAIT_S)
 
     def _sent_modules(self) -> set[str]:
         """Names of modules that executors have besides those that are installed."""
@@ -115,6 +128,14 @@ class SparkCluster(Cluster):
 
     def _jobs(self) -> SparkJobs:
         return SparkJobs(self.spark)
+
+    def _count_slots(self) -> Slots:
+        return count_slots(self.spark)
+
+    def _sizing(self) -> Sizing:
+        """Under dynamic allocation waiting members bring executors, which takes its time."""
+        grows = self._count_slots().may_grow_to > 0
+        return Sizing(self.members, self._start_timeout_s / 2 if grows else LEAVE_DELAY_S, self._join_delay_s)
 
     def _lease_of(self, submission: Submission) -> int:
         if self._lease_us is not None:

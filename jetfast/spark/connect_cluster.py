@@ -26,6 +26,8 @@ _ANY_PORT = 9
 class ConnectCluster(SparkCluster):
     """As SparkCluster, for a Spark Connect session; without members= two, or one if Spark is a single process."""
 
+    _sees_slots = False
+
     def __repr__(self) -> str:
         return f"ConnectCluster({self.spark.client.host!r}, members={self.members}, workers={self.workers})"
 

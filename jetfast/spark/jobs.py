@@ -46,6 +46,13 @@ class SparkJobs:
         except Exception as error:  # the session was stopped: its jobs have ended
             logger.debug("cannot cancel %s: %s", group, error)
 
+    def has_task(self, group: str) -> bool:
+        """Does a task run for what was started as `group`? Told by a listener of Spark, a bit late."""
+        tracker = self._spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
+
     def has_ended(self, registered: Registered) -> bool:
         """On this host one sees. Elsewhere that Spark has given it up does not mean that it has ended."""
         return has_ended(registered.process)

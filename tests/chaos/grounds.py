@@ -31,7 +31,7 @@ def open_cluster(kind: ClusterKind, members: int, workers: int, folder: Path) ->
 
     session = open_session(folder)
     try:
-        yield SparkCluster(session, members, workers, snapshot_store=store)
+        yield SparkCluster(session, members, workers, snapshot_store=store, start_timeout="10m")
     finally:
         session.stop()
 

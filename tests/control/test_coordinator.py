@@ -4,7 +4,15 @@ from random import Random
 
 import pytest
 
-from jetfast.control.coordinator import Coordinator, JobShape, StoreAnswered, SummonMember
+from jetfast.control.coordinator import (
+    AdoptShape,
+    Command,
+    Coordinator,
+    JobShape,
+    ShapeGiven,
+    StoreAnswered,
+    SummonMember,
+)
 from jetfast.control.execution_state import MemberLost, MemberRegistered, PrepareMember
 from jetfast.control.job_events import StartJob
 from jetfast.control.job_status import JobStatus
@@ -99,12 +107,44 @@ def test_an_answer_of_the_store_to_an_execution_that_has_ended_is_dropped() -> N
     assert job.coordinator.handle(StoreAnswered(ReadRecord(), RecordRead(None))) == []
 
 
+def shape(members: int) -> JobShape:
+    return JobShape(members, 271, {"x": members})
+
+
+def beginner(members: int) -> Coordinator:
+    """A job that has not begun, and takes no snapshots."""
+    terms = JobTerms("job", "id", keeps_record=False, parallelism_max=members, members_max=members)
+    return Coordinator(terms, shape(members), lambda last: last + 1)
+
+
+def test_an_execution_that_waits_for_members_which_do_not_come_begins_without_them() -> None:
+    coordinator = beginner(4)
+    coordinator.handle(StartJob())
+    for member in (0, 3):
+        assert coordinator.handle(MemberRegistered(member)) == []
+    assert coordinator.absent == [1, 2]
+    assert coordinator.handle(ShapeGiven(shape(2))) == [AdoptShape(shape(2), (2, 3)), SummonMember(1)]
+    assert coordinator.handle(MemberLost(3, MemberLostError("it was told to go"))) == []
+    assert coordinator.handle(MemberRegistered(1)) == [PrepareMember(0), PrepareMember(1)]
+    assert coordinator.absent == []
+
+
+def test_an_execution_that_has_begun_keeps_its_shape_and_the_next_one_has_the_other() -> None:
+    job = simulate(5)
+    members = job.coordinator.shape.member_count
+    while job.coordinator.status is not JobStatus.RUNNING:
+        job.step()
+    assert job.coordinator.handle(ShapeGiven(shape(members + 1))) == []
+    assert job.coordinator.shape.member_count == members
+    assert job.coordinator.begun is not None
+    commands: list[Command] = []
+    job.coordinator._begin(job.coordinator.begun, commands)
+    assert commands[0] == AdoptShape(shape(members + 1), ())
+    assert SummonMember(members) in commands
+
+
 def test_a_member_that_dies_while_others_are_waited_for_is_summoned_again() -> None:
-    coordinator = Coordinator(
-        JobTerms("job", "id", keeps_record=False, fresh=False, parallelism_max=1, members_max=2, max_restarts=None),
-        JobShape(2, 271, {"x": 2}),
-        lambda last: last + 1,
-    )
+    coordinator = beginner(2)
     assert coordinator.handle(StartJob()) == [SummonMember(0), SummonMember(1)]
     coordinator.handle(MemberRegistered(0))
     assert coordinator.handle(MemberLost(0, MemberLostError("died"))) == [SummonMember(0)]

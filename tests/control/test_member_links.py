@@ -10,7 +10,7 @@ from jetfast.control import member_links, messages
 from jetfast.control.endpoint import dial
 from jetfast.control.job_settings import JobSettings
 from jetfast.control.member_links import MemberLinks, OnEnd
-from jetfast.control.messages import NO_EXECUTION, Cancel, LeaseGranted, Registered
+from jetfast.control.messages import NO_EXECUTION, Cancel, LeaseGranted, Registered, Shutdown
 from jetfast.control.remote_member import MemberTask
 from jetfast.control.runner import Runner
 from jetfast.control.versions import running_versions
@@ -97,4 +97,29 @@ def test_a_member_that_was_told_to_stop_and_died_takes_nothing_out_on_its_succes
     for timer in set(threading.enumerate()) - before:
         timer.join(PATIENCE_S)
     assert carrier.cancelled == 1
+    links.close()
+
+
+def test_a_member_that_stands_down_goes_and_comes_again_when_it_is_summoned() -> None:
+    carrier = HandDriven()
+    store = MemorySnapshotStore()
+    runner = Runner(JobSettings("job", "id", b"", 1, 1, Guarantee.EXACTLY_ONCE, 2**20, snapshot_store=store))
+    links = MemberLinks(carrier, runner)
+    links.summon(0)
+    first = come(carrier.started.get(timeout=PATIENCE_S))
+    links.stand_down(0)
+    told = first.receive()
+    assert told is not None
+    assert isinstance(messages.decode_from_coordinator(told), Shutdown)
+    links.summon(0)
+    assert carrier.started.empty(), "not while the first one is there"
+    first.close()
+    second = carrier.started.get(timeout=PATIENCE_S)
+    assert second.incarnation == 1
+    assert links.awaited_group(0) is not None
+    links.stand_down(0)
+    assert links.awaited_group(0) is None
+    with pytest.raises(AssertionError):
+        come(second)  # it is turned away
+    assert carrier.started.empty()
     links.close()

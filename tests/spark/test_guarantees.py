@@ -20,10 +20,10 @@ from tests.chaos.targets import Target
 from tests.chaos.watched import Watched, end_source
 from tests.chaos.works import ROWS_MARGIN
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
 
 RATE = 5_000.0
-PATIENCE_S = 300.0
+PATIENCE_S = 900.0
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +51,16 @@ class Scene:
         self.folder = folder
         self._began_s = time.monotonic()
 
-    def submit(self, session: Any, members: int = 2, **options: Any) -> jf.Job:
+    def submit(self, session: Any, members: int = 2, join_delay: str = "10s", **options: Any) -> jf.Job:
         self._began_s = time.monotonic()
-        cluster = SparkCluster(session, members=members, snapshot_store=self.store)
+        cluster = SparkCluster(
+            session,
+            members=members,
+            workers=1,
+            start_timeout="10m",  # of a slow machine
+            snapshot_store=self.store,
+            join_delay=join_delay,
+        )
         job = cluster.submit(self.pipeline, name="hunted", snapshot_interval="100ms", progress=False, **options)
         self.await_rows(job)
         return job
