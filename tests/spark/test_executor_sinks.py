@@ -18,6 +18,7 @@ import pytest
 
 from jetfast.spark import register
 from tests.connectors.postgres_server import PostgresServer
+from tests.connectors.s3_server import CREDENTIALS, S3Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
@@ -95,6 +96,30 @@ def test_attempts_workers_and_executors_that_die_leave_nothing_and_lose_nothing(
         query.awaitTermination()
     assert ids_in_files(tmp_path / "out") == EVERY
     assert ids_in_table(table) == EVERY
+
+
+def test_a_stream_writes_exactly_once_into_a_bucket(session: Any, source: Path, tmp_path: Path) -> None:
+    from tests.spark.striking_sinks import STRIKES, StrickenFiles
+
+    session.dataSource.register(StrickenFiles)
+    with S3Server() as server:
+
+        def start() -> None:
+            """Three files a batch: the first attempt fails in the first one, its worker dies in the second."""
+            rows = session.readStream.schema("id long").option("maxFilesPerTrigger", "3").parquet(str(source))
+            stream = rows.writeStream.format("jetfast.files").option("path", "s3://bucket/out")
+            stream = stream.options(endpoint=server.endpoint, **CREDENTIALS).option(STRIKES, "strike_attempts")
+            stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+            stream.start().awaitTermination()
+
+        start()
+        for name in ("1", ".1.crc"):  # as if the driver had died before it noted the last batch
+            (tmp_path / "checkpoint" / "commits" / name).unlink()
+        start()
+        parts = [name for name in server.names("out") if not name.startswith("_jetfast/")]
+        assert all(name.startswith("part-") for name in parts)
+        tables = [pq.read_table(f"bucket/out/{part}", filesystem=server.filesystem) for part in parts]
+        assert sorted(pa.concat_tables(tables)["id"].to_pylist()) == EVERY
 
 
 def test_a_stream_that_is_started_again_goes_on(session: Any, source: Path, tmp_path: Path) -> None:
