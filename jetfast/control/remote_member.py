@@ -207,7 +207,8 @@ class _Member:
         return SocketTransport(prepare.member, sockets, min(waiting_bytes, WAITING_BYTES_MAX))
 
     def _send(self, message: MemberMessage) -> None:
-        self._connection.send(messages.encode(message))
+        if self._lost is None:  # else it is no member any more: what it was told to give up is no failure of the job
+            self._connection.send(messages.encode(message))
 
     def _read(self) -> None:
         """Hand what the coordinator says to the agent; without the coordinator, end."""
