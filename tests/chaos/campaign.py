@@ -134,6 +134,7 @@ def summarize(tolls: Sequence[Toll], found: Sequence[Found], stuck: Sequence[str
         "members_killed": sum(toll.victims["member"] for toll in tolls),
         "executors_killed": sum(toll.victims["executor"] for toll in tolls),
         "coordinators_killed": sum(toll.victims["coordinator"] for toll in tolls),
+        "hosts_killed": sum(toll.victims["host"] for toll in tolls),
         "freezes": sum(toll.freezes for toll in tolls),
         "zombies": sum(toll.zombies for toll in tolls),
         "jobs": len(tolls),

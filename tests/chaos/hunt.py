@@ -84,8 +84,8 @@ class Hunt:
             self._freeze(with_coordinator="coordinator" in planned.victims)
             return
         for victim in planned.victims:
-            if victim == "coordinator":
-                self.job.kill_coordinator()
+            if victim in ("coordinator", "host"):
+                self.job.kill_coordinator(with_members=victim == "host")
             elif not self.job.kill_member(with_executor=victim == "executor"):
                 continue
             self._count(RANDOM_MOMENT, victim, now_s(), self.job.present)
@@ -114,7 +114,7 @@ class Hunt:
             first = random_kill(self.random)
             self._await_flow()
             if planned.occasion == FEWER_PROCESSORS:
-                first = Kill(RANDOM_MOMENT, victims=("coordinator",))
+                first = Kill(RANDOM_MOMENT, victims=("host",))  # members that live on for a moment may commit
                 if self.job.shape != SMALLEST_SHAPE:
                     self.job.next_shape = SMALLEST_SHAPE
                 decided = self.job.decided

@@ -128,9 +128,11 @@ class HuntedJob:
         later = (self.executions[number] for number in sorted(self.executions) if number > execution_id)
         return next((execution for execution in later if execution.flows), None)
 
-    def kill_coordinator(self) -> None:
+    def kill_coordinator(self, *, with_members: bool = False) -> None:
         """SIGKILL; `update` starts the next."""
+        started = descendants_of(self._program.pid) if with_members else []
         kill_driver(self._program.pid)
+        kill_all(started)
         self._program.wait()
 
     def kill_member(self, *, with_executor: bool = False) -> bool:

@@ -9,8 +9,9 @@ from jetfast.core.crash_points import CRASH_POINTS, CrashPoint
 
 RANDOM_MOMENT: Literal["random_moment"] = "random_moment"
 Occasion = CrashPoint | Literal["random_moment"]
-Victim = Literal["member", "coordinator", "executor", "frozen"]
-"""`frozen`: a member that is stopped for longer than its lease, and goes on when another has taken its place."""
+Victim = Literal["member", "coordinator", "host", "executor", "frozen"]
+"""`host`: the coordinator and all that it has started, at once. `frozen`: a member that is stopped for longer than its
+lease, and goes on when another has taken its place."""
 
 PASSES_MAX: dict[CrashPoint, int] = {
     # How often a process may pass the point before it dies there: those of a restart are passed once by each restart,
@@ -36,8 +37,13 @@ IN_A_RESTART: frozenset[CrashPoint] = frozenset(
 FEWER_PROCESSORS: CrashPoint = "between_two_commits"
 """Reached in a restart where one processor settles what two have left."""
 
-VICTIMS: Sequence[tuple[Victim, ...]] = [("member",)] * 12 + [("coordinator",)] * 5 + [("member", "member")] * 2
-"""A member mostly, the coordinator at times, seldom two members at once."""
+VICTIMS: Sequence[tuple[Victim, ...]] = [
+    *[("member",)] * 12,
+    *[("coordinator",)] * 3,
+    *[("host",)] * 2,
+    *[("member", "member")] * 2,
+]
+"""A member mostly, the coordinator at times, seldom two members or all at once."""
 VICTIMS_ON_SPARK: Sequence[tuple[Victim, ...]] = [
     *[("member",)] * 6,
     *[("executor",)] * 5,
