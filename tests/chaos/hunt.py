@@ -24,7 +24,7 @@ from tests.chaos.targets import Found
 from tests.chaos.watched import Order
 
 SMALLEST_SHAPE = (1, 1)
-ATTEMPTS = 6
+ATTEMPTS = 24
 """Restarts until a point is reached that not every restart comes by."""
 
 
