@@ -72,8 +72,9 @@ void collect(Table& table, Results& results) {
 }
 
 // Without owners one table takes all partials; else there is one for each. With many keys frames leave whole. `packed`: the
-// second stage's frames are lists of keys.
-void two_stages_equal_one(WindowShape shape, int32_t owner_count, uint64_t key_count, uint64_t rows_max, bool packed) {
+// second stage's frames are lists of keys. `shares`: whole frames leave as they lie.
+void two_stages_equal_one(WindowShape shape, int32_t owner_count, uint64_t key_count, uint64_t rows_max, bool packed,
+                          bool shares) {
   Arena arena;
   WindowTable all(make_spec(shape), arena);
   FrameTable first(make_spec(shape), arena);
@@ -81,11 +82,17 @@ void two_stages_equal_one(WindowShape shape, int32_t owner_count, uint64_t key_c
   for (int32_t owner = 0; owner < std::max(owner_count, 1); ++owner) {
     second.push_back(std::make_unique<WindowTable>(make_spec(shape), arena));
     if (packed) second.back()->set_dense_bytes(0);
+    std::vector<uint8_t> owns(271);
+    for (size_t partition = 0; partition < owns.size(); ++partition)
+      owns[partition] = static_cast<int32_t>(partition) % std::max(owner_count, 1) == owner;
+    second.back()->own_partitions(std::move(owns));
   }
   std::vector<int32_t> owners(271);
   for (size_t partition = 0; partition < owners.size(); ++partition)
     owners[partition] = static_cast<int32_t>(partition) % std::max(owner_count, 1);
   if (owner_count > 0) first.set_owners(owners, owner_count);
+  if (shares) first.share_frames();
+  bool shared_any = false;
   Results wanted, found;
   uint64_t state = 5;
   const auto hand_over = [&] {
@@ -96,7 +103,10 @@ void two_stages_equal_one(WindowShape shape, int32_t owner_count, uint64_t key_c
       partials.keys = {rows.columns[0].view};
       partials.frame = rows.columns[1].view;
       for (size_t field = 2; field < rows.columns.size(); ++field) partials.fields.push_back(rows.columns[field].view);
-      second[static_cast<size_t>(first.owner)]->accumulate_partials(partials);
+      WindowTable& table = *second[static_cast<size_t>(first.owner)];
+      shared_any |= first.is_frame;
+      if (first.is_frame) table.accumulate_frame(partials);
+      else table.accumulate_partials(partials);
     }
   };
   int64_t now = -500;
@@ -128,6 +138,7 @@ void two_stages_equal_one(WindowShape shape, int32_t owner_count, uint64_t key_c
     rows += table->rows;
   }
   CHECK(!wanted.empty() && found == wanted);
+  CHECK(shared_any == (shares && key_count > 100));
   CHECK(rows == all.rows && rows == first.partial_rows && first.partials < rows);
   CHECK(first.memory().keys == 0);
   first.forget_keys();
@@ -188,9 +199,10 @@ void the_clock_counts_no_more_than_passes() {
 
 int main() {
   for (const WindowShape shape : {WindowShape{10, 10, 0}, WindowShape{50, 10, 3}}) {
-    two_stages_equal_one(shape, 0, 12, 60, false);
-    two_stages_equal_one(shape, 3, 12, 60, false);
-    for (const bool packed : {false, true}) two_stages_equal_one(shape, 2, 700, 20000, packed);
+    two_stages_equal_one(shape, 0, 12, 60, false, false);
+    two_stages_equal_one(shape, 3, 12, 60, false, true);
+    for (const bool packed : {false, true})
+      for (const bool shares : {false, true}) two_stages_equal_one(shape, 2, 700, 20000, packed, shares);
   }
   for (const int64_t timeout : {int64_t{1}, int64_t{7}, int64_t{40}}) sessions_equal_rows_sorted_by_time(timeout);
   the_clock_counts_no_more_than_passes();
