@@ -23,7 +23,7 @@ from jetfast.control import messages
 from jetfast.control.endpoint import Address, dial
 from jetfast.control.leases import ASKS_PER_LEASE, LEASE_S, HeldLease, lease_clock
 from jetfast.control.log_sender import sending_logs
-from jetfast.control.member_agent import MemberAgent, unpickle_dag
+from jetfast.control.member_agent import ExecutionFactory, MemberAgent, make_execution, unpickle_dag
 from jetfast.control.messages import (
     NO_EXECUTION,
     Cancel,
@@ -83,6 +83,7 @@ class Surroundings:
     exit_grace_s : seconds that a member has to stop by itself when the coordinator is gone; then its process is ended
     unreachable : what it is when a peer cannot be reached: wrong settings, or a member that died just now
     load_dag : reads the graph of the job
+    make_execution : makes the engine's execution
     missing : tells what has gone of that which carries the process, if something has
     sends_logs : the coordinator gets what the process logs; else its standard error reaches the submitter otherwise
     """
@@ -91,6 +92,7 @@ class Surroundings:
     exit_grace_s: float = 10.0
     unreachable: type[JetfastError] = PeerUnreachableError
     load_dag: Callable[[bytes], Dag] = unpickle_dag
+    make_execution: ExecutionFactory = make_execution
     missing: Callable[[], str | None] = lambda: None
     sends_logs: bool = False
 
@@ -169,7 +171,12 @@ class _Member:
         self._connection = connection
         self._door = door
         self._surroundings = surroundings
-        self._agent = MemberAgent(self._make_transport, self._send, load_dag=surroundings.load_dag)
+        self._agent = MemberAgent(
+            self._make_transport,
+            self._send,
+            load_dag=surroundings.load_dag,
+            execution_factory=surroundings.make_execution,
+        )
         self._ending = threading.Event()
         """It is done, or shall be soon."""
         self._done = threading.Event()

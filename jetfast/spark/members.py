@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from jetfast.control.member_agent import unpickle_dag
+from jetfast.control.member_agent import Deliver, RunningExecution, make_execution, unpickle_dag, unpickle_store
+from jetfast.control.messages import Prepare
 from jetfast.control.remote_member import MemberTask, Surroundings, run_member
 from jetfast.core.dag import Dag
+from jetfast.engine.snapshot_store import SnapshotStore
+from jetfast.engine.transport import Transport
 from jetfast.errors import ResourcesError
 
 ADVICE = (
@@ -48,7 +51,32 @@ def run_spark_member(task: MemberTask) -> None:
         """Tell whether the JVM is gone: without it the worker's parent is another process."""
         return "its JVM has gone" if os.getppid() != parent else None
 
-    run_member(task, Surroundings(ADVICE, EXIT_GRACE_S, load_dag=load_dag, missing=missing, sends_logs=True))
+    run_member(
+        task,
+        Surroundings(
+            ADVICE,
+            EXIT_GRACE_S,
+            load_dag=load_dag,
+            make_execution=make_execution_that_shares,
+            missing=missing,
+            sends_logs=True,
+        ),
+    )
+
+
+def make_execution_that_shares(dag: Dag, prepare: Prepare, transport: Transport, deliver: Deliver) -> RunningExecution:
+    """Make the engine's execution. Raises ResourcesError if the snapshot store is another one than the driver's."""
+
+    def load_store(pickled: bytes) -> SnapshotStore:
+        store = unpickle_store(pickled)
+        if store.read_record(prepare.job) is None:  # the driver has written it a moment ago
+            raise ResourcesError(
+                f"{store.name} of {socket.gethostname()} is not that of the driver: it knows no job {prepare.job!r}. "
+                "Snapshots need a directory that driver and executors share, or an object store"
+            )
+        return store
+
+    return make_execution(dag, prepare, transport, deliver, load_store=load_store)
 
 
 def load_dag(dag: bytes) -> Dag:

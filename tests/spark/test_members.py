@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from jetfast.api.snapshots import directory
 from jetfast.connectors.arrow import collect
 from jetfast.connectors.memory import memory
 from jetfast.control import messages
@@ -32,11 +34,12 @@ from jetfast.control.wire import COORDINATOR, Connection, Hello, Proven, Purpose
 from jetfast.core.dag import Dag, Edge, Vertex
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.routing import BROADCAST, Routing, partitioned
+from jetfast.engine.transport import MemoryNetwork
 from jetfast.errors import JobCancelledError, MemberLostError, ResourcesError
 from jetfast.processors.sink import WriteSink
 from jetfast.processors.source import ReadSource
 from jetfast.spark.jobs import SparkJobs
-from jetfast.spark.members import load_dag, run_spark_member
+from jetfast.spark.members import load_dag, make_execution_that_shares, run_spark_member
 
 ROWS = 5000
 TABLE = pa.table({"key": np.arange(ROWS) % 37, "value": np.arange(ROWS)})
@@ -439,6 +442,25 @@ def test_a_module_that_workers_lack_is_named_with_what_to_do(monkeypatch: pytest
     monkeypatch.delitem(sys.modules, module.__name__)
     with pytest.raises(ResourcesError, match=r"No module named 'only_in_the_driver'.*addPyFile"):
         load_dag(pickled)
+
+
+def test_a_snapshot_store_that_is_not_shared_with_the_driver_is_refused(tmp_path: Path) -> None:
+    prepare = messages.Prepare(
+        execution_id=1,
+        job="numbers",
+        job_id="id",
+        member=0,
+        member_count=1,
+        workers=1,
+        peers=[""],
+        dag=b"",
+        guarantee=Guarantee.EXACTLY_ONCE,
+        memory_limit_bytes=2**20,
+        snapshot_store=cloudpickle.dumps(directory(tmp_path / "of this host")),
+    )
+    transport = MemoryNetwork(1).transport(0)
+    with pytest.raises(ResourcesError, match="is not that of the driver: it knows no job 'numbers'.*executors share"):
+        make_execution_that_shares(graph(BROADCAST), prepare, transport, lambda *_: None)
 
 
 def test_the_text_of_a_task_does_not_show_the_token() -> None:
