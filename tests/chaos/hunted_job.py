@@ -21,7 +21,7 @@ from tests.chaos.watched import Order, end_source
 from tests.chaos.works import Work
 
 ROOT = Path(__file__).parents[2]
-STUCK_S = 300.0
+STUCK_S = 900.0
 """A job that shows nothing for so long is stuck, however slow the machine is."""
 LOOK_S = 0.003
 LOG_LINES = 60

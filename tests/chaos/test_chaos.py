@@ -38,7 +38,7 @@ def test_each_row_is_written_once_though_members_and_coordinators_are_killed_at_
 
 @pytest.mark.spark
 @pytest.mark.services
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_each_row_is_written_once_though_workers_executors_and_drivers_of_spark_are_killed(
     postgres_server: PostgresServer,
 ) -> None:
