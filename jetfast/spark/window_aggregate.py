@@ -1,4 +1,4 @@
-"""Aggregates by key and window over a batch DataFrame, as Spark's groupBy(keys, window(...)) gives them."""
+"""Aggregates by key and window over a DataFrame, as Spark's groupBy(keys, window(...)) gives them."""
 
 from typing import Any
 
@@ -14,6 +14,7 @@ from jetfast.errors import JobDefinitionError
 from jetfast.kernels.partitioning import assign_partitions
 from jetfast.kernels.windows import unused_name
 from jetfast.spark.conversion import arrow_schema, spark_type
+from jetfast.spark.streaming_windows import aggregate_stream, check_stream
 from jetfast.spark.window_stages import PIECES_SCHEMA, AccumulateRows, CombineStates, WindowedRows
 
 _STEP = "window_aggregate"
@@ -22,7 +23,7 @@ _COUNTS = (AggregateKind.COUNT, AggregateKind.COUNT_VALUES)
 
 
 def window_aggregate(df: Any, *, time: Any, by: Any = (), window: AnyWindow, **aggregates: Aggregate) -> Any:
-    """Aggregate a batch DataFrame by keys and window; the same rows as `df.groupBy(*by, window).agg(...)`.
+    """Aggregate a DataFrame by keys and window; the same rows as `df.groupBy(*by, window).agg(...)`.
 
         window_aggregate(df, time="at", by=["carrier"], window=jf.sliding("10 s", "100 ms"), n=jf.count(),
                          mean=jf.mean("delay"))
@@ -31,11 +32,13 @@ def window_aggregate(df: Any, *, time: Any, by: Any = (), window: AnyWindow, **a
 
     Parameters
     ----------
-    df : DataFrame, classic or Spark Connect; not a streaming one. Its rows may come in any order
+    df : DataFrame, classic or Spark Connect. Its rows may come in any order. A streaming one needs
+        `withWatermark` on its time, and is written in append mode: a window is given once the watermark has passed its
+        end, and rows none of whose windows is open are dropped, as by Spark
     time : column of type timestamp, timestamp_ntz or date (midnight in the session's time zone); rows without time do
         not count
     by : column(s) to group by, by name or as Spark columns; none: all rows together
-    window : `jf.tumbling`, `jf.sliding` or `jf.session`
+    window : `jf.tumbling`, `jf.sliding` or, unless `df` is streaming, `jf.session`
     aggregates : result columns, such as n=jf.count(), mean=jf.mean("x") or mean=jf.mean(F.col("x") / 2)
 
     Returns
@@ -52,11 +55,6 @@ def window_aggregate(df: Any, *, time: Any, by: Any = (), window: AnyWindow, **a
         raise JobDefinitionError(
             f"window_aggregate: window= needs jf.tumbling(...), jf.sliding(...) or jf.session(...), got {window!r}"
         )
-    if df.isStreaming:
-        raise JobDefinitionError(
-            "window_aggregate needs a DataFrame that ends, this one is streaming: run a pipeline with SparkCluster, or "
-            "aggregate with Spark"
-        )
     if not aggregates:
         raise JobDefinitionError("window_aggregate needs at least one aggregate, such as n=jf.count()")
     inputs = _Inputs(df)
@@ -65,6 +63,8 @@ def window_aggregate(df: Any, *, time: Any, by: Any = (), window: AnyWindow, **a
     time_name = inputs.add_time(time)
     replaced = {name: inputs.replace(name, aggregate) for name, aggregate in aggregates.items()}
     rows = inputs.frame()
+    if df.isStreaming:
+        check_stream(rows, time_name, inputs.names[time_name], window)
     schema = arrow_schema(df.sparkSession, rows.schema)
 
     require_distinct(_STEP, result_names)
@@ -98,9 +98,12 @@ def window_aggregate(df: Any, *, time: Any, by: Any = (), window: AnyWindow, **a
     windowed = WindowedRows(
         schema, tuple(keys), time_name, tuple(each.for_processor() for each, _ in checked), window, len(labels)
     )
-    pieces = rows.mapInArrow(AccumulateRows(windowed, labels), PIECES_SCHEMA)
+    accumulate, combine = AccumulateRows(windowed, labels), CombineStates(windowed, labels, result)
+    if df.isStreaming:
+        return aggregate_stream(rows, accumulate, combine, spark_result)
+    pieces = rows.mapInArrow(accumulate, PIECES_SCHEMA)
     shuffled = pieces.repartition("partition") if keys else pieces.repartition(1)
-    return shuffled.sortWithinPartitions("start").mapInArrow(CombineStates(windowed, labels, result), spark_result)
+    return shuffled.sortWithinPartitions("start").mapInArrow(combine, spark_result)
 
 
 class _Inputs:

@@ -10,7 +10,7 @@ its frames cost. States cross the shuffle as Arrow bytes, so that Spark moves a 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,6 +61,10 @@ class WindowedRows:
     @property
     def context(self) -> ProcessorContext:
         return ProcessorContext("window_aggregate", partition_count=self.partition_count)
+
+    def context_of(self, partition: int) -> ProcessorContext:
+        """That of a table which has the keys of one partition only."""
+        return replace(self.context, partitions=(partition,))
 
     def sessions(self, window: SessionWindow) -> SessionWindowProcessor:
         return SessionWindowProcessor(self.schema, self.keys, self.time, self.aggregates, window)

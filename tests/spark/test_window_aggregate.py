@@ -154,9 +154,3 @@ def test_a_wrong_argument_is_named_before_anything_runs(rows: Any, arguments: di
     right: dict[str, Any] = {"time": "at", "by": "text", "window": jf.tumbling("1h"), "n": jf.count()}
     with pytest.raises(JobDefinitionError, match=message):
         window_aggregate(rows, **right | arguments)
-
-
-def test_a_streaming_dataframe_is_refused(session: Any) -> None:
-    stream = session.readStream.format("rate").load()
-    with pytest.raises(JobDefinitionError, match="this one is streaming"):
-        window_aggregate(stream, time="timestamp", window=jf.tumbling("1h"), n=jf.count())
