@@ -25,7 +25,7 @@ class Options:
     latency_batches, latency_turns : of 1000 rows, that are due one a millisecond; and turns of a job that gets them
     nexmark_events : persons, auctions and bids together
     spark_rows, spark_sliding_rows : of goal 12, and of Spark's sliding windows there, whose rows become 100 each
-    spark_repeats : turns of goal 12 that count, of tumbling windows; of sliding ones it is one
+    spark_repeats : turns of goal 12 that count; of Spark's sliding windows it is one
     peer : only this one; None: all
     """
 

@@ -1,13 +1,16 @@
 """jetfast beside Spark, both on local[2] over the same Parquet files: windows by key, batch and Structured Streaming.
 
 Costs are CPU seconds of all processes, JVM and workers, per million rows, when all is warm. What a job of jetfast takes
-until its members run is an entry of its own.
+until its members run is an entry of its own. Beside Spark's batch jetfast has no guarantee, as there a failed job is
+run again; beside Structured Streaming it is exactly once, with snapshots in a directory as Spark's checkpoints are.
 """
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,12 @@ GATES = {
     ("sliding", "streaming"): Goal(12, 200.0),
 }
 PER_ROWS = 1_000_000
+WARM_UPS = 3
+WARM_UP_SHARE = 20
+"""Turns that do not count, over a twentieth of the rows: for what is compiled, or read for the first time."""
+LOOK_S = 0.005
+SNAPSHOT_INTERVAL = "100ms"
+"""Between the end of one and the start of the next: not less often than Spark ends a micro-batch."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +62,15 @@ class Case:
     slide: str
     our_rows: int
     their_rows: int
-    repeats: int
+    their_turns: int
 
     @property
     def window(self) -> Window:
         return jf.tumbling(self.size) if self.size == self.slide else jf.sliding(self.size, self.slide)
+
+
+Run = Callable[[Case, Path, Path], Cost]
+"""One turn: from the files of a directory to those of another, which is made."""
 
 
 def goal_12(options: Options) -> Iterator[Entry]:
@@ -88,31 +101,41 @@ class Bench:
         self.start_ups: list[Cost] = []
 
     def compare(self, case: Case) -> Iterator[Entry]:
-        """Each side once to warm up and to check its answers, then those turns that count."""
-        ours, ours_equal = self.best(case, "jetfast", case.our_rows, lambda out: self.run_ours(case, out), MAX_TIME)
-        source, events = self.source(case.their_rows)
-        closed = int(events.times.max()) - LAG_US
-        for kind, watermark, run in (
-            ("batch", MAX_TIME, lambda out: spark_peer.run_batch(self.session, source, out, case.size, case.slide)),
-            ("streaming", closed, lambda out: self.run_streaming(case, source, out)),
-            ("dataframe", MAX_TIME, lambda out: self.run_dataframe(case, source, out)),
+        """Each side by itself: turns over fewer rows to warm up, then those that count; the last is checked."""
+        for kind, guarantee, all_rows, theirs, dataframe in (
+            ("batch", jf.Guarantee.NONE, True, self.run_batch, self.run_dataframe),
+            ("streaming", jf.Guarantee.EXACTLY_ONCE, False, self.run_streaming, self.run_stream),
         ):
-            cost, equal = self.best(case, kind, case.their_rows, lambda out, run=run: measured(run, out), watermark)
-            rows = f"{KEYS} keys, {case.window}; all processes, per 1M rows, of {case.our_rows} and {case.their_rows}"
-            peer = {"dataframe": "window_aggregate"}.get(kind, f"spark-{kind}")
-            goal = GATES.get((case.name, kind))
+            turns = self.options.spark_repeats
+            ours, ours_equal = self.best(case, case.our_rows, True, turns, partial(self.run_ours, guarantee))
+            cost, equal = self.best(case, case.their_rows, all_rows, case.their_turns, measured(theirs))
+            rows = f"{KEYS} keys, {case.window}; all processes, per 1M rows"
+            peer, goal = f"spark-{kind}", GATES[case.name, kind]
             yield ratio(
-                f"spark-{case.name}-{kind}", rows, peer, ours, cost, PER_ROWS, ours_equal and equal,
-                None if goal is None else Goal(goal.number, goal.gate),
+                f"spark-{case.name}-{kind}", f"{rows}, of {case.our_rows} and {case.their_rows}", peer, ours, cost,
+                PER_ROWS, ours_equal and equal, goal,
+            )  # fmt: skip
+            through, through_equal = self.best(case, case.their_rows, all_rows, turns, measured(dataframe))
+            yield ratio(
+                f"spark-{case.name}-{kind}-dataframe", f"window_aggregate: {rows}, of {case.their_rows}", peer, through,
+                cost, PER_ROWS, through_equal and equal,
             )  # fmt: skip
 
-    def best(self, case: Case, kind: str, rows: int, run: Callable[[Path], Cost], watermark: int) -> tuple[Cost, bool]:
-        """Cost per million rows of the best turn, and whether the results of the first were right."""
-        out = self.directory / f"{case.name}-{kind}"
-        _, events = self.source(rows)
-        run(out)
-        equal = self.right(case, events, out, watermark)
-        found = min((run(out) for _ in range(case.repeats)), key=lambda cost: cost.cpu_s)
+    def best(self, case: Case, rows: int, all_rows: bool, turns: int, run: Run) -> tuple[Cost, bool]:
+        """Cost per million rows of the best turn, and whether the results of the last were right.
+
+        all_rows : every window is given; else those that the watermark closes
+        """
+        out = self.directory / "out"
+        for _ in range(WARM_UPS):
+            run(case, self.source(rows // WARM_UP_SHARE)[0], out)
+        source, events = self.source(rows)
+        costs = []
+        for _ in range(turns):
+            self.session._jvm.System.gc()  # what the turn before has left is not this one's
+            costs.append(run(case, source, out))
+        found = min(costs, key=lambda cost: cost.cpu_s)
+        equal = self.right(case, events, out, MAX_TIME if all_rows else int(events.times.max()) - LAG_US)
         spark_peer.emptied(out)
         return Cost(found.cpu_s / rows * PER_ROWS, found.wall_s / rows * PER_ROWS), equal
 
@@ -138,32 +161,55 @@ class Bench:
             self.sources[rows] = directory, events
         return self.sources[rows]
 
-    def run_ours(self, case: Case, out: Path) -> Cost:
+    def run_ours(self, guarantee: jf.Guarantee, case: Case, source: Path, out: Path) -> Cost:
         """A pipeline on members that read the files themselves."""
-        source, _ = self.source(case.our_rows)
         pipeline = jf.Pipeline("windows")
         rows = pipeline.read(jf.files(str(source), partitions=r"partition-\d"), name="events")
         timed = rows.with_event_time("time", jf.watermarks.fixed_lag(LAG))
         windows = timed.group_by("key").window(case.window).agg(count=jf.count(), mean=jf.mean("value"), name="windows")
         windows.write(jf.files(spark_peer.emptied(out), format="parquet"))
+        store = jf.snapshots.directory(spark_peer.emptied(self.directory / "snapshots"))
         wall, cpu = time.perf_counter(), spark_peer.cpu_of_all_processes()
-        job = SparkCluster(self.session, members=PARTITIONS).submit(pipeline, progress=False)
-        while job.status not in (jf.JobStatus.RUNNING, jf.JobStatus.COMPLETED, jf.JobStatus.FAILED):
-            time.sleep(0.005)
-        running = time.perf_counter(), spark_peer.cpu_of_all_processes()
-        self.start_ups.append(Cost(running[1] - cpu, running[0] - wall))
+        job = SparkCluster(self.session, members=PARTITIONS).submit(
+            pipeline,
+            guarantee=guarantee,
+            snapshot_store=None if guarantee is jf.Guarantee.NONE else store,
+            snapshot_interval=SNAPSHOT_INTERVAL,
+            progress=False,
+        )
+        # On a busy machine this thread may look late: what counts begins where the job did not run yet for certain.
+        starting = looked = wall, cpu
+        while job.status in (jf.JobStatus.NOT_RUNNING, jf.JobStatus.STARTING):
+            starting = looked
+            time.sleep(LOOK_S)
+            looked = time.perf_counter(), spark_peer.cpu_of_all_processes()
+        self.start_ups.append(Cost(starting[1] - cpu, starting[0] - wall))
         job.wait()
-        return Cost(spark_peer.cpu_of_all_processes() - running[1], time.perf_counter() - running[0])
+        if guarantee is not jf.Guarantee.NONE:
+            print(f"    {job.metrics['snapshots_taken']} snapshots", file=sys.stderr)
+        return Cost(spark_peer.cpu_of_all_processes() - starting[1], time.perf_counter() - starting[0])
+
+    def run_batch(self, case: Case, source: Path, out: Path) -> None:
+        spark_peer.run_batch(self.session, source, out, case.size, case.slide)
 
     def run_streaming(self, case: Case, source: Path, out: Path) -> None:
-        spark_peer.run_streaming(self.session, source, out, case.size, case.slide, LAG, PARTITIONS)
+        spark_peer.run_streaming(self.stream(source), out, case.size, case.slide)
 
     def run_dataframe(self, case: Case, source: Path, out: Path) -> None:
         """`window_aggregate`, which gets its rows from Spark."""
-        df = self.session.read.parquet(str(source))
-        found = window_aggregate(df, time="time", by="key", window=case.window, count=jf.count(), mean=jf.mean("value"))
-        flat = found.selectExpr("key", "window.start as window_start", "window.end as window_end", "count", "mean")
-        flat.write.parquet(spark_peer.emptied(out))
+        spark_peer.flat(self.windows_over(self.session.read.parquet(str(source)), case)).write.parquet(
+            spark_peer.emptied(out)
+        )
+
+    def run_stream(self, case: Case, source: Path, out: Path) -> None:
+        """`window_aggregate` over the stream that Spark's own plan gets."""
+        spark_peer.write_stream(spark_peer.flat(self.windows_over(self.stream(source), case)), out)
+
+    def stream(self, source: Path) -> Any:
+        return spark_peer.read_stream(self.session, source, LAG, PARTITIONS)
+
+    def windows_over(self, df: Any, case: Case) -> Any:
+        return window_aggregate(df, time="time", by="key", window=case.window, count=jf.count(), mean=jf.mean("value"))
 
     def right(self, case: Case, events: Events, out: Path, watermark: int) -> bool:
         """Is every window there that the watermark closes, and no other?"""
@@ -188,8 +234,9 @@ class Bench:
         )  # fmt: skip
 
 
-def measured(run: Callable[[Path], None], out: Path) -> Cost:
-    return spark_peer.measure_all_processes(lambda: run(out))
+def measured(run: Callable[[Case, Path, Path], None]) -> Run:
+    """Turn what Spark does into a turn: it reads a directory and writes to one."""
+    return lambda case, source, out: spark_peer.measure_all_processes(lambda: run(case, source, out))
 
 
 def as_us(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:

@@ -65,18 +65,18 @@ def emptied(directory: Path) -> str:
 
 
 def windows_of(df: Any, size: str, slide: str) -> Any:
-    """Count and mean by key and window."""
+    """Count and mean by key and window, as Spark plans them."""
     from pyspark.sql import functions
 
     window = functions.window("time", size, None if slide == size else slide)
-    found = df.groupBy("key", window).agg(functions.count("*").alias("count"), functions.avg("value").alias("mean"))
-    return found.select(
-        "key",
-        functions.col("window.start").alias("window_start"),
-        functions.col("window.end").alias("window_end"),
-        "count",
-        "mean",
+    return flat(
+        df.groupBy("key", window).agg(functions.count("*").alias("count"), functions.avg("value").alias("mean"))
     )
+
+
+def flat(windows: Any) -> Any:
+    """With start and end of the window as columns of their own."""
+    return windows.selectExpr("key", "window.start as window_start", "window.end as window_end", "count", "mean")
 
 
 def run_batch(spark: Any, source: Path, out: Path, size: str, slide: str) -> None:
@@ -84,11 +84,19 @@ def run_batch(spark: Any, source: Path, out: Path, size: str, slide: str) -> Non
     windows_of(spark.read.parquet(str(source)), size, slide).write.parquet(emptied(out))
 
 
-def run_streaming(spark: Any, source: Path, out: Path, size: str, slide: str, lag: str, files_of_batch: int) -> None:
-    """Structured Streaming over the files that are there, in append mode; windows are given when they are final."""
-    checkpoint = out.with_name(out.name + "-checkpoint")
+def read_stream(spark: Any, source: Path, lag: str, files_of_batch: int) -> Any:
+    """The files that are there as a stream, some in each micro-batch."""
     rows = spark.readStream.schema("key long, time timestamp, value double")
-    rows = rows.option("maxFilesPerTrigger", str(files_of_batch)).parquet(str(source))
-    stream = windows_of(rows.withWatermark("time", lag), size, slide).writeStream.format("parquet")
-    stream = stream.option("checkpointLocation", emptied(checkpoint)).option("path", emptied(out))
+    return rows.option("maxFilesPerTrigger", str(files_of_batch)).parquet(str(source)).withWatermark("time", lag)
+
+
+def run_streaming(rows: Any, out: Path, size: str, slide: str) -> None:
+    """Structured Streaming; windows are given when they are final."""
+    write_stream(windows_of(rows, size, slide), out)
+
+
+def write_stream(rows: Any, out: Path) -> None:
+    """Run a query in append mode until all files are read."""
+    checkpoint = emptied(out.with_name(out.name + "-checkpoint"))
+    stream = rows.writeStream.format("parquet").option("checkpointLocation", checkpoint).option("path", emptied(out))
     stream.trigger(availableNow=True).start().awaitTermination()
