@@ -25,7 +25,7 @@ from tests.chaos.watched import Order
 
 SMALLEST_SHAPE = (1, 1)
 LARGER_SHAPE = (2, 1)
-ATTEMPTS = 6
+ATTEMPTS = 30
 """Restarts until a point is reached that not every restart comes by."""
 
 
