@@ -43,11 +43,11 @@ class WatchingSink:
 
 
 def events():
-    """BATCHES batches of ROWS rows, a row a microsecond, in random order inside of a batch."""
+    """BATCHES batches of ROWS rows, a row each 10 microseconds, in random order inside of a batch."""
     random = np.random.default_rng(5)
     batches = []
     for index in range(BATCHES):
-        times = index * ROWS + random.permutation(ROWS)
+        times = (index * ROWS + random.permutation(ROWS)) * 10
         columns = [random.integers(0, 300, ROWS), pa.array(times).cast(pa.timestamp("us")), random.random(ROWS)]
         batches.append(pa.record_batch(columns, schema=SCHEMA))
     return batches
@@ -58,7 +58,7 @@ def test_a_pipeline_that_has_warmed_up_takes_no_memory_from_the_system():
     pipeline = jf.Pipeline("steady")
     (
         pipeline.read(jf.memory(events()), name="events")
-        .with_event_time("time", jf.watermarks.fixed_lag("1ms"))
+        .with_event_time("time", jf.watermarks.fixed_lag("11ms"))
         .where(jf.col("value") < 0.9)
         .group_by("key")
         .window(jf.sliding("50ms", "5ms"))
@@ -79,7 +79,7 @@ def test_a_job_tells_how_much_of_its_time_is_spent_in_python():
     pipeline = jf.Pipeline("share")
     (
         pipeline.read(jf.memory(events()), name="events")
-        .with_event_time("time", jf.watermarks.fixed_lag("1ms"))
+        .with_event_time("time", jf.watermarks.fixed_lag("11ms"))
         .group_by("key")
         .window(jf.sliding("50ms", "5ms"))
         .agg(rows=jf.count(), name="windows")
