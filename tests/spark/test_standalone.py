@@ -12,6 +12,7 @@ import pytest
 
 import jetfast as jf
 from jetfast.spark import SparkCluster, read_dataframe, window_aggregate
+from jetfast.spark.slots import count_slots, require_slots
 from tests.connectors.postgres_server import PostgresServer
 from tests.spark.standalone_cluster import StandaloneCluster
 
@@ -26,6 +27,8 @@ def standalone() -> Iterator[StandaloneCluster]:
         yield cluster
 
 
+EXECUTORS_COME_S = 300.0
+"""A standalone cluster tells nobody how many executors will come, nor when."""
 EVERY = {key: len(range(key, ROWS, 7)) for key in range(7)}
 
 
@@ -45,6 +48,7 @@ def counts(cluster: SparkCluster) -> dict[int, int]:
 
 def test_each_executor_has_a_member_with_all_its_cores(standalone: StandaloneCluster, make_spark_session: Any) -> None:
     session = make_spark_session(standalone.url)
+    require_slots(lambda: count_slots(session), standalone.workers * standalone.cores, EXECUTORS_COME_S)
     cluster = SparkCluster(session)
     assert (cluster.members, cluster.workers) == (2, 2)
     assert counts(cluster) == EVERY
