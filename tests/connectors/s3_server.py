@@ -1,5 +1,6 @@
 """An S3 server of its own for a test run, in this process, on a free port, with one empty bucket."""
 
+import urllib.request
 from typing import Any
 
 BUCKET = "bucket"
@@ -28,6 +29,8 @@ class S3Server:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # All servers of a process have the same buckets: the next one would find what this one holds.
+        urllib.request.urlopen(f"{self.endpoint}/moto-api/reset", data=b"").close()
         self.server.stop()
 
     @property
