@@ -38,24 +38,31 @@ def map_rows(
     stage: Stage, function: Callable[[dict[str, Any]], dict[str, Any] | None], schema: pa.Schema, name: str | None
 ) -> Output:
     """As `Stage.map_rows`."""
-    label = getattr(function, "__qualname__", type(function).__name__)
-    if not callable(function):
-        raise JobDefinitionError(f"step {name or 'map_rows'!r}: map_rows needs a function, got {function!r}")
-    step_name = stage.pipeline._name_for(name, f"map_rows({label})", stateful=False)
-    require_schema(step_name, schema)
-    return map_batches(stage, RowFunction(function, schema), schema, step_name)
+    return _map_each_row("map_rows", RowFunction, stage, function, schema, name)
 
 
 def flat_map(
     stage: Stage, function: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], schema: pa.Schema, name: str | None
 ) -> Output:
     """As `Stage.flat_map`."""
+    return _map_each_row("flat_map", FlatFunction, stage, function, schema, name)
+
+
+def _map_each_row(
+    kind: str,
+    over_batches: Callable[..., BatchFunction],
+    stage: Stage,
+    function: Callable[[dict[str, Any]], Any],
+    schema: pa.Schema,
+    name: str | None,
+) -> Output:
+    """Add the step of a function of one row; `over_batches` makes one of batches of it."""
     label = getattr(function, "__qualname__", type(function).__name__)
     if not callable(function):
-        raise JobDefinitionError(f"step {name or 'flat_map'!r}: flat_map needs a function, got {function!r}")
-    step_name = stage.pipeline._name_for(name, f"flat_map({label})", stateful=False)
+        raise JobDefinitionError(f"step {name or kind!r}: {kind} needs a function, got {function!r}")
+    step_name = stage.pipeline._name_for(name, f"{kind}({label})", stateful=False)
     require_schema(step_name, schema)
-    return map_batches(stage, FlatFunction(function, schema), schema, step_name)
+    return map_batches(stage, over_batches(function, schema), schema, step_name)
 
 
 def explode(stage: Stage, column: str, name: str | None) -> Output:
