@@ -29,8 +29,6 @@ class RingEnd {
   RingEnd(uint8_t* memory, int64_t capacity)
       : head_(reinterpret_cast<RingHead*>(memory)), data_(memory + kRingHeadBytes), capacity_(capacity) {}
 
-  int64_t capacity() const noexcept { return capacity_; }
-
  protected:
   // How many bytes of `count`, from a position on, lie before the end of the memory.
   int64_t before_end(uint64_t position, int64_t count) const noexcept {

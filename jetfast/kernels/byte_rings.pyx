@@ -34,8 +34,8 @@ cdef object _broken():
     return ValueError("the positions of the ring do not fit together: the other side has spoilt its memory")
 
 
-cdef class RingWriter:
-    """The writing end; one thread at a time.
+cdef class RingEnd:
+    """What both ends of a ring have: its memory.
 
     Parameters
     ----------
@@ -43,19 +43,26 @@ cdef class RingWriter:
     """
 
     cdef Py_buffer memory
-    cdef cpp.RingWriter* ring
+    cdef readonly int64_t capacity
 
     def __cinit__(self, memory):
         PyObject_GetBuffer(memory, &self.memory, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        self.ring = new cpp.RingWriter(<uint8_t*>self.memory.buf, _capacity(&self.memory))
+        self.capacity = _capacity(&self.memory)
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.memory)
+
+
+cdef class RingWriter(RingEnd):
+    """The writing end; one thread at a time."""
+
+    cdef cpp.RingWriter* ring
+
+    def __cinit__(self, memory):
+        self.ring = new cpp.RingWriter(<uint8_t*>self.memory.buf, self.capacity)
 
     def __dealloc__(self):
         del self.ring
-        PyBuffer_Release(&self.memory)
-
-    @property
-    def capacity(self):
-        return self.ring.capacity()
 
     def offer(self, pieces):
         """Write pieces (objects with a contiguous buffer) one after the other, or none of them.
@@ -115,23 +122,16 @@ cdef class RingWriter:
             PyBuffer_Release(&buffer)
 
 
-cdef class RingReader:
-    """The reading end; one thread at a time. Parameters as of RingWriter."""
+cdef class RingReader(RingEnd):
+    """The reading end; one thread at a time."""
 
-    cdef Py_buffer memory
     cdef cpp.RingReader* ring
 
     def __cinit__(self, memory):
-        PyObject_GetBuffer(memory, &self.memory, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        self.ring = new cpp.RingReader(<uint8_t*>self.memory.buf, _capacity(&self.memory))
+        self.ring = new cpp.RingReader(<uint8_t*>self.memory.buf, self.capacity)
 
     def __dealloc__(self):
         del self.ring
-        PyBuffer_Release(&self.memory)
-
-    @property
-    def capacity(self):
-        return self.ring.capacity()
 
     @property
     def readable(self):
