@@ -19,24 +19,12 @@ from jetfast.control.job_report import JobReport
 from jetfast.control.job_sockets import job_sockets
 from jetfast.errors import JobNotFound, JobUnreachable
 from tests.cli.command_line import CommandLine
+from tests.cli.copying import COPYING
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(900)]  # many processes start, perhaps on a busy machine
 
 PATIENCE_S = 120.0
 ROWS = 60_000
-FILE = """
-import os
-import pyarrow as pa
-import jetfast as jf
-
-def number(rows, random):
-    return pa.record_batch({"row": rows})
-
-rate = os.environ.get("RATE")
-p = jf.Pipeline("copy")
-source = jf.generator(number, rows=ROWS, rate=None if rate is None else float(rate), partitions=3)
-p.read(source, name="numbers").write(jf.files("out", format="parquet"), name="out")
-"""
 FORKING = """
 import os, sys, time
 import jetfast as jf
@@ -110,7 +98,7 @@ def test_a_job_of_another_process_is_steered_survives_its_coordinator_and_is_gon
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "copying.py").write_text(FILE.replace("ROWS", str(ROWS)))
+    (tmp_path / "copying.py").write_text(COPYING.replace("ROWS", str(ROWS)))
     monkeypatch.chdir(tmp_path)
     command_line = CommandLine(monkeypatch, capsys)
 
@@ -150,7 +138,7 @@ def test_a_job_of_another_process_is_steered_survives_its_coordinator_and_is_gon
 def test_an_interrupt_cancels_the_job_and_is_the_status_and_a_stopped_process_is_told_of(
     tmp_path: Path, started: Callable[..., subprocess.Popen[str]], number: signal.Signals
 ) -> None:
-    (tmp_path / "copying.py").write_text(FILE.replace("ROWS", str(ROWS)))
+    (tmp_path / "copying.py").write_text(COPYING.replace("ROWS", str(ROWS)))
     program = started("-m", "jetfast", "run", "copying.py", "--workers", "1", RATE="100")
     until(running, program)
     os.kill(program.pid, signal.SIGSTOP)

@@ -14,30 +14,18 @@ import pytest
 from jetfast.cli.cluster_options import ClusterKind, make_cluster
 from jetfast.control.job_client import find_job
 from jetfast.errors import JetfastError, JobDefinitionError
+from tests.cli.copying import COPYING
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 PATIENCE_S = 400.0
 ROWS = 20_000
-FILE = """
-import os
-import pyarrow as pa
-import jetfast as jf
-
-def number(rows, random):
-    return pa.record_batch({"row": rows})
-
-rate = os.environ.get("RATE")
-p = jf.Pipeline("copy")
-source = jf.generator(number, rows=ROWS, rate=None if rate is None else float(rate), partitions=3)
-p.read(source, name="numbers").write(jf.files("out", format="parquet"), name="out")
-"""
 
 
 def test_a_job_on_spark_is_run_and_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "runtime").mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
-    (tmp_path / "copying.py").write_text(FILE.replace("ROWS", str(ROWS)))
+    (tmp_path / "copying.py").write_text(COPYING.replace("ROWS", str(ROWS)))
 
     def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

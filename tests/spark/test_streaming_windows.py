@@ -1,7 +1,6 @@
 """window_aggregate over a stream gives the rows of Spark's own groupBy(keys, window(...)), run again or not."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import jetfast as jf
 from jetfast.core.windows import AnyWindow
 from jetfast.errors import JobDefinitionError
 from jetfast.spark import window_aggregate
+from tests.spark.new_york import new_york_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # a loaded machine takes minutes to start a JVM
 
@@ -23,16 +23,7 @@ FILES = 5
 FILE_S = 10
 
 
-@pytest.fixture(scope="module")
-def session(make_spark_session: Any) -> Iterator[Any]:
-    spark = make_spark_session("local[4]")
-    settings = {"spark.sql.session.timeZone": "America/New_York", "spark.sql.shuffle.partitions": "3"}
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        spark.conf.set(name, value)
+session = pytest.fixture(scope="module")(new_york_session)
 
 
 def write_files(directory: Path, numbers: range) -> None:

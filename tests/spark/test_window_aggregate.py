@@ -1,6 +1,5 @@
 """window_aggregate gives the rows, the names and the types of Spark's own groupBy(keys, window(...))."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,23 +10,14 @@ import jetfast as jf
 from jetfast.core.windows import AnyWindow
 from jetfast.errors import JobDefinitionError
 from jetfast.spark import window_aggregate
+from tests.spark.new_york import new_york_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # a loaded machine takes minutes to start a JVM
 
 HOUR_US = 3_600_000_000
 
 
-@pytest.fixture(scope="module")
-def session(make_spark_session: Any) -> Iterator[Any]:
-    """As others use it; a time zone that shifts between summer and winter, and few partitions."""
-    spark = make_spark_session("local[4]")
-    settings = {"spark.sql.session.timeZone": "America/New_York", "spark.sql.shuffle.partitions": "3"}
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        spark.conf.set(name, value)
+session = pytest.fixture(scope="module")(new_york_session)
 
 
 @pytest.fixture(scope="module")
