@@ -467,8 +467,3 @@ def simulate(seed: int, store_failures: float | None = None, program: Program | 
 def program_of(seed: int) -> Program:
     """The program of all operators that is run with a seed."""
     return draw_program(Random(f"program of {seed}"))
-
-
-def simulate_operators(seed: int) -> Outcome:
-    """Run one seed with its random program of all operators."""
-    return simulate(seed, program=program_of(seed))
