@@ -4,8 +4,8 @@
     slots are free, and stay so for a while        the job is restarted, with a terminal snapshot, on more members
 
 A member that is not there may be slow, too: only one for whose Spark job no task runs, while all slots are taken, has
-no slot. A job has at most as many members as it was submitted with. With guarantee NONE a job never changes its size: it
-cannot go on elsewhere.
+no slot. A job has at most as many members as it was submitted with. With guarantee NONE a job never changes its size:
+it cannot go on elsewhere.
 """
 
 import logging
