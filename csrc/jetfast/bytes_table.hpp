@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "jetfast/prefetch.hpp"
@@ -17,6 +18,15 @@ class BytesTable {
   BytesTable() { resize(64); }
   BytesTable(const BytesTable&) = delete;
   BytesTable& operator=(const BytesTable&) = delete;
+  BytesTable& operator=(BytesTable&& other) noexcept {
+    cells_.swap(other.cells_);
+    records_.swap(other.records_);  // their long keys go with the other
+    std::swap(mask_, other.mask_);
+    std::swap(live_, other.live_);
+    std::swap(used_, other.used_);
+    std::swap(heap_bytes_, other.heap_bytes_);
+    return *this;
+  }
   ~BytesTable() {
     for (Record& record : records_)
       if (record.length > kInline) delete[] record.heap;

@@ -1,12 +1,15 @@
 // First stage of two: partial results per key and frame, near the source. Judges nothing.
 //
 // With owners (processors of the second stage) partials leave by owner, so that nobody has to hash and divide them. Mostly a
-// frame has rows of a fourth of the keys at least: then it leaves whole, with a row count of 0 for those without. So each owner's keys, and
-// their order, are the same from frame to frame, and their columns lie in the same memory, by which the second stage knows
-// their slots (known_keys.hpp): nothing is looked up there either. Other frames leave as lists of the keys that have rows.
+// frame has rows of a fourth of the keys at least: then it leaves whole, with a row count of 0 for those without. Keys get new slots
+// now and then, so that those of each owner follow each other: what he gets of a frame are stretches of its arrays, which no
+// other owner reads. His keys, and their order, are the same from frame to frame, and their columns lie in the same memory, by
+// which the second stage knows their slots (known_keys.hpp): nothing is looked up there either. All first stages order them by
+// their hashes, so that the second finds them in nearly the order of its own slots. Other frames leave as lists of the
+// keys that have rows, and so do the keys that have come since.
 //
-// Where all owners read the same memory, a whole frame may leave as it lies, its own arrays as columns of all keys: each owner gets
-// it and takes what is his (WindowTable::accumulate_frame). Nothing is copied then, and own keys go nowhere.
+// Where all owners read the same memory, a whole frame leaves as it lies: the stretches are columns, nothing is copied
+// (WindowTable::accumulate_frame).
 #pragma once
 
 #include <algorithm>
@@ -23,7 +26,7 @@
 
 namespace jetfast {
 
-// The partials of one owner, or a frame as it lies. `places`: of each row, if they are told.
+// The partials of one owner, or his part of a frame as it lies. `places`: of each row, if they are told.
 struct OwnedPartials {
   int32_t owner;
   bool is_frame;
@@ -45,14 +48,14 @@ class FrameTable : public SlotFrames {
     owned_.resize(static_cast<size_t>(owner_count));
   }
 
-  // All owners read the same memory: whole frames leave as they lie. Before the first row.
+  // Owners read the same memory: whole frames leave as they lie. Before the first row.
   void share_frames() { shares_frames_ = true; }
 
   int64_t partials = 0;      // pairs of a key and a frame that it has rows in, of all frames that have left
   int64_t partial_rows = 0;  // of them
   int64_t frames_left = 0;   // those frames
   int32_t owner = 0;         // of the partials that were emitted last
-  bool is_frame = false;     // they are a frame as it lies: keys of all owners, frame end, and one column for each of fields()
+  bool is_frame = false;     // they are part of a frame as it lies: keys, frame end, and one column for each of fields()
 
   void accumulate(const BatchColumns& batch, LateRows*) override {
     if (has_due()) throw std::invalid_argument("take all partials that are due (until None) before more rows come in");
@@ -111,10 +114,10 @@ class FrameTable : public SlotFrames {
   void restore_bound(int32_t, int64_t) override {}
 
  private:
-  // The keys of one owner.
+  // The keys of one owner that have slots from `start` to `end`.
   struct Owned {
-    std::vector<uint32_t> slots;
-    std::vector<Column> columns;  // none: not made since the last change
+    uint32_t start = 0, end = 0;
+    std::vector<Column> columns;
   };
 
   // While no key goes, those of whole frames stay the same: most come back, the rare ones of a Zipf distribution too.
@@ -123,12 +126,16 @@ class FrameTable : public SlotFrames {
   // A partial of a whole frame costs a fourth of one in a list, which is found, hashed and looked up by itself.
   static constexpr int64_t kKeysPerPresent = 4;
 
+  // Keys that have come since slots were ordered leave in lists; when so many partials have as one in so many keys, slots are
+  // ordered again, which costs as much.
+  static constexpr int64_t kKeysPerListed = 2;
+
   // The partials of the next due frames leave: of one, or of several with few rows.
   void take_frames(int64_t rows_max) {
     list_keys();
     std::vector<const Frame*> chosen;
     int64_t count = 0;
-    bool is_shared = false;
+    bool is_given = false;
     for (auto item = frames_.begin(); item != frames_.end() && item->first <= due_; ++item) {
       Frame& frame = *item->second;
       drop_index(frame);
@@ -139,19 +146,19 @@ class FrameTable : public SlotFrames {
       count += present;
       for (uint32_t entry = 0; entry < frame.count; ++entry) partial_rows += static_cast<int64_t>(frame.rows()[entry]);
       if (whole) {
+        if (!is_ordered()) order_slots();
         cover(frame);
-        is_shared = shares_frames_ && frame.settled.empty() && keys_.live() == int64_t{keys_.slot_limit()};
-        if (is_shared) share_frame(frame);
-        else take_whole(frame);
+        is_given = shares_frames_ && frame.settled.empty();
+        take_whole(frame, is_given);
         break;
       }
     }
     partials += count;
     frames_left += static_cast<int64_t>(chosen.size());
-    if (leaving_partials_.empty()) take_entries(chosen);
+    if (leaving_partials_.empty()) take_entries(chosen, 0);
     collect_keys();  // their keys still have frames: those that often come back keep their slots
     for (size_t left = chosen.size(); left > 0; --left) {
-      if (!is_shared) recycle(std::move(frames_.begin()->second));
+      if (!is_given) recycle(std::move(frames_.begin()->second));
       frames_.erase(frames_.begin());
     }
   }
@@ -160,31 +167,35 @@ class FrameTable : public SlotFrames {
     return frame.dense && !owner_of_partition_.empty() && !places && present >= kWholeRows && kKeysPerPresent * present >= keys_.live();
   }
 
-  // The arrays of a frame, which is not used any more, go to every owner.
-  void share_frame(const Frame& frame) {
-    if (all_keys_.empty()) {
-      std::vector<uint32_t> slots(frame.count);
-      std::iota(slots.begin(), slots.end(), 0u);
-      all_keys_ = keys_.keys_of(slots.data(), frame.count, arena_);
-    }
-    Rows result;
-    result.row_count = frame.count;
-    result.columns = all_keys_;
-    result.columns.push_back(repeated(frame.end, frame.count));
-    for (size_t field = 0; field < fields_.size(); ++field) {
-      if (!frame.states[field]) {
-        result.columns.push_back(zeros_for(frame.count));
-        continue;
+  // A partial for every key that there is. `gives`: the arrays of the frame themselves, which is not used any more.
+  void take_whole(const Frame& frame, bool gives) {
+    const Column ends = gives ? repeated(frame.end, frame.count) : constant_column(frame.end);
+    for (size_t index = 0; index < owned_.size(); ++index) {
+      const Owned& owned = owned_[index];
+      const int64_t count = int64_t{owned.end} - owned.start;
+      if (count == 0) continue;
+      Rows result;
+      result.row_count = count;
+      result.columns = owned.columns;
+      result.columns.push_back(slice_column(ends, 0, count));
+      for (size_t field = 0; field < fields_.size(); ++field) {
+        if (!frame.states[field]) {
+          result.columns.push_back(zeros_for(count));
+        } else if (gives) {
+          Column column;
+          column.view = frame_type(fields_[field]);
+          column.view.row_count = count;
+          column.view.values = frame.state(field) + int64_t{owned.start} * fields_[field].width;
+          column.owner = frame.states[field];
+          result.columns.push_back(std::move(column));
+        } else {
+          result.columns.push_back(allocate_fixed(arena_, partial_type(partial_fields_[field]), count));
+          copy_field({&frame, nullptr, 0, count, owned.start}, field, result.columns.back().mutable_values<uint8_t>());
+        }
       }
-      Column column;
-      column.view = frame_type(fields_[field]);
-      column.view.row_count = frame.count;
-      column.view.values = frame.state(field);
-      column.owner = frame.states[field];
-      result.columns.push_back(std::move(column));
+      leaving_partials_.push_back({static_cast<int32_t>(index), gives, std::move(result), {}});
     }
-    for (size_t index = 0; index < owned_.size(); ++index)
-      if (!owned_[index].slots.empty()) leaving_partials_.push_back({static_cast<int32_t>(index), true, result, {}});
+    if (ordered_ < keys_.slot_limit()) take_entries({&frame}, ordered_);
   }
 
   // A column of one value, as a dictionary: nothing is written but the value.
@@ -196,30 +207,6 @@ class FrameTable : public SlotFrames {
     column.view.dictionary = &dictionary->view;
     column.dictionary = std::move(dictionary);
     return column;
-  }
-
-  // A partial for every key that there is.
-  void take_whole(Frame& frame) {
-    const Column ends = constant_column(frame.end);
-    for (size_t index = 0; index < owned_.size(); ++index) {
-      Owned& owned = owned_[index];
-      const auto count = static_cast<int64_t>(owned.slots.size());
-      if (count == 0) continue;
-      if (owned.columns.empty()) owned.columns = keys_.keys_of(owned.slots.data(), count, arena_);
-      Rows result;
-      result.row_count = count;
-      result.columns = owned.columns;
-      result.columns.push_back(slice_column(ends, 0, count));
-      for (size_t field = 0; field < fields_.size(); ++field) {
-        if (!frame.states[field]) {
-          result.columns.push_back(zeros_for(count));
-          continue;
-        }
-        result.columns.push_back(allocate_fixed(arena_, partial_type(partial_fields_[field]), count));
-        copy_field({&frame, owned.slots.data(), 0, count}, field, result.columns.back().mutable_values<uint8_t>());
-      }
-      leaving_partials_.push_back({static_cast<int32_t>(index), false, std::move(result), {}});
-    }
   }
 
   Column zeros_for(int64_t count) {
@@ -234,14 +221,17 @@ class FrameTable : public SlotFrames {
     return column;
   }
 
-  // A partial for every key and frame that has rows.
-  void take_entries(const std::vector<const Frame*>& frames) {
+  // A partial for every key and frame that has rows, of entries from `first_entry` on.
+  void take_entries(const std::vector<const Frame*>& frames, uint32_t first_entry) {
     std::vector<std::vector<uint32_t>> slots(owned_.size()), entries(owned_.size());
     std::vector<std::vector<FrameRows>> parts(owned_.size());
     for (const Frame* frame : frames) {
-      present_.resize(frame->count);
-      if (frame->dense) present_.resize(static_cast<size_t>(list_present(frame->rows(), 0, frame->count, present_.data())));
-      else std::iota(present_.begin(), present_.end(), 0u);
+      const uint32_t entry_count = frame->count - first_entry;
+      present_.resize(entry_count);
+      if (frame->dense)
+        present_.resize(static_cast<size_t>(list_present(frame->rows() + first_entry, first_entry, entry_count, present_.data())));
+      else
+        std::iota(present_.begin(), present_.end(), first_entry);
       for (const uint32_t entry : present_) {
         const uint32_t slot = frame->slot_of(entry);
         const auto index = static_cast<size_t>(owner_of_slot_[slot]);
@@ -263,38 +253,110 @@ class FrameTable : public SlotFrames {
     }
   }
 
-  // owned_ and owner_of_slot_ learn the keys that have come, or, if any has gone, all.
+  // owner_of_slot_ learns the keys that have come, or, if any has gone, all.
   void list_keys() {
     if (listed_releases_ == keys_.releases() && listed_live_ == keys_.live()) return;
     std::vector<uint8_t> is_new(keys_.slot_limit(), 1);
-    if (listed_releases_ == keys_.releases() && listed_live_ == static_cast<int64_t>(owner_of_slot_.size())) {
+    if (listed_releases_ == keys_.releases() && listed_live_ == static_cast<int64_t>(owner_of_slot_.size()))
       std::fill_n(is_new.begin(), owner_of_slot_.size(), uint8_t{0});
-    } else {
-      for (Owned& owned : owned_) owned = Owned();
+    else
       for (const uint32_t slot : keys_.free_slots()) is_new[slot] = 0;
-    }
-    const bool divided = owned_.size() > 1;
-    if (divided) assign_slot_partitions(is_new);
     owner_of_slot_.resize(keys_.slot_limit(), 0);
-    for (uint32_t slot = 0; slot < keys_.slot_limit(); ++slot) {
-      if (!is_new[slot]) continue;
-      if (divided) owner_of_slot_[slot] = owner_of_partition_[static_cast<size_t>(partition_of_slot_[slot])];
-      Owned& owned = owned_[static_cast<size_t>(owner_of_slot_[slot])];
-      owned.slots.push_back(slot);
-      owned.columns.clear();
+    if (owned_.size() > 1) {
+      assign_slot_partitions(is_new);
+      for (uint32_t slot = 0; slot < keys_.slot_limit(); ++slot)
+        if (is_new[slot]) owner_of_slot_[slot] = owner_of_partition_[static_cast<size_t>(partition_of_slot_[slot])];
     }
-    all_keys_.clear();
     listed_releases_ = keys_.releases();
     listed_live_ = keys_.live();
+  }
+
+  // ---- the order of slots
+
+  // Does it still pay to leave slots as they are?
+  bool is_ordered() {
+    listed_since_ += int64_t{keys_.slot_limit()} - ordered_;
+    return ordered_releases_ == keys_.releases() && listed_since_ <= ordered_ / kKeysPerListed;
+  }
+
+  // Keys get new slots by owner and hash, and the entries of all frames go with them.
+  void order_slots() {
+    std::vector<uint8_t> is_taken(keys_.slot_limit(), 1);
+    for (const uint32_t slot : keys_.free_slots()) is_taken[slot] = 0;
+    std::vector<std::vector<std::pair<uint32_t, uint32_t>>> hashed(owned_.size());  // hash, slot
+    std::vector<uint32_t> hashes;
+    each_part_of_keys(is_taken, [&](const std::vector<ColumnView>& keys, const std::vector<uint32_t>& part) {
+      hashes.resize(part.size());
+      hash_rows(keys, static_cast<int64_t>(part.size()), hashes.data());
+      for (size_t i = 0; i < part.size(); ++i) hashed[static_cast<size_t>(owner_of_slot_[part[i]])].emplace_back(hashes[i], part[i]);
+    });
+    std::vector<std::vector<uint32_t>> slots(owned_.size());
+    for (size_t index = 0; index < owned_.size(); ++index) {
+      std::sort(hashed[index].begin(), hashed[index].end());
+      for (const auto& [hash, slot] : hashed[index]) slots[index].push_back(slot);
+    }
+    for (auto& item : frames_) drop_index(*item.second);
+    const std::vector<uint32_t> moved = keys_.renumber(slots, arena_);
+    for (auto& item : frames_) move_entries(*item.second, moved);
+    ordered_ = keys_.slot_limit();
+    owner_of_slot_.resize(ordered_);
+    uint32_t start = 0;
+    for (size_t index = 0; index < owned_.size(); ++index) {
+      Owned& owned = owned_[index];
+      owned.start = start;
+      owned.end = start += static_cast<uint32_t>(slots[index].size());
+      std::fill(owner_of_slot_.begin() + owned.start, owner_of_slot_.begin() + owned.end, static_cast<int32_t>(index));
+      present_.resize(owned.end - owned.start);
+      std::iota(present_.begin(), present_.end(), owned.start);
+      owned.columns = keys_.keys_of(present_.data(), static_cast<int64_t>(present_.size()), arena_);
+    }
+    listed_since_ = 0;
+    ordered_releases_ = listed_releases_ = keys_.releases();
+    listed_live_ = keys_.live();
+  }
+
+  // The entry of each slot becomes that of moved[slot]. A frame has no rows of a key that is gone.
+  void move_entries(Frame& frame, const std::vector<uint32_t>& moved) {
+    if (!frame.dense) {
+      for (uint32_t entry = 0; entry < frame.count; ++entry) frame.slots[entry] = moved[frame.slots[entry]];
+      frame.block_starts.clear();
+      return;
+    }
+    std::vector<uint32_t> from, to;
+    for (uint32_t slot = 0; slot < frame.count; ++slot)
+      if (moved[slot] != kNoSlot) {
+        from.push_back(slot);
+        to.push_back(moved[slot]);
+      }
+    const auto count = static_cast<int64_t>(from.size());
+    const uint32_t limit = keys_.slot_limit();
+    frame.capacity = std::max(frame.capacity, limit);
+    for (size_t field = 0; field < fields_.size(); ++field) {
+      const int32_t width = fields_[field].width;
+      if (frame.states[field]) {
+        Block states = arena_.allocate(int64_t{frame.capacity} * width);
+        fill_identity(fields_[field], states.get(), 0, limit);
+        copy_states(width, states.get(), to.data(), frame.state(field), from.data(), count);
+        frame.states[field] = std::move(states);
+      }
+      if (field >= frame.settled.size() || frame.settled[field].empty()) continue;
+      std::vector<FloatSum> settled(limit);
+      for (size_t i = 0; i < from.size() && from[i] < frame.settled[field].size(); ++i)
+        settled[to[i]] = frame.settled[field][from[i]];
+      frame.settled[field] = std::move(settled);
+    }
+    frame.count = limit;
   }
 
   std::vector<int32_t> owner_of_partition_, owner_of_slot_;
   std::vector<Owned> owned_;
   uint64_t listed_releases_ = 0;
   int64_t listed_live_ = 0;
-  std::vector<uint32_t> present_;  // scratch: entries of one frame
+  uint32_t ordered_ = 0;           // slots below lie in the order of owners
+  uint64_t ordered_releases_ = 0;  // of keys_ then: while it stays, they still do
+  int64_t listed_since_ = 0;       // partials that left in lists since, for lack of order
+  std::vector<uint32_t> present_;  // scratch
   bool shares_frames_ = false;
-  std::vector<Column> all_keys_;   // of every slot; none: not made since the last change
   Column zeros_;
   std::deque<OwnedPartials> leaving_partials_;
   int64_t given_ = 0;  // rows of the first of them

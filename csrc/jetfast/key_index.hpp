@@ -85,6 +85,29 @@ class KeyIndex {
     ++releases_;
   }
 
+  // Gives the keys of listed slots new ones, list by list: those of one list follow each other, in any order. Keys in no list are
+  // gone. Returns the new slot of each old one; kNoSlot: gone.
+  std::vector<uint32_t> renumber(const std::vector<std::vector<uint32_t>>& lists, Arena& arena) {
+    constexpr size_t kPart = 65536;  // the copies of keys stay small
+    KeyIndex renumbered(types_);
+    renumbered.simd_ = simd_;
+    renumbered.reserve(live());
+    renumbered.releases_ = releases_ + 1;
+    std::vector<uint32_t> moved(slot_limit(), kNoSlot), found;
+    for (const std::vector<uint32_t>& slots : lists)
+      for (size_t start = 0; start < slots.size(); start += kPart) {
+        const auto count = static_cast<int64_t>(std::min(kPart, slots.size() - start));
+        const std::vector<Column> columns = keys_of(slots.data() + start, count, arena);
+        std::vector<ColumnView> views;
+        for (const Column& column : columns) views.push_back(column.view);
+        found.resize(static_cast<size_t>(count));
+        renumbered.find_or_insert(views.data(), nullptr, count, found.data());
+        for (size_t i = 0; i < found.size(); ++i) moved[slots[start + i]] = found[i];
+      }
+    *this = std::move(renumbered);
+    return moved;
+  }
+
   // The keys of some slots as columns of `types()`.
   std::vector<Column> keys_of(const uint32_t* slots, int64_t count, Arena& arena) const {
     std::vector<Column> columns;

@@ -75,12 +75,9 @@ class KeyedResults : public KeyedFrames {
   }
 
  protected:
-  // row_partitions_ = partition of each row of a batch (0 without keys).
-  void assign_row_partitions(const std::vector<ColumnView>& keys, int64_t row_count) {
-    row_partitions_.assign(static_cast<size_t>(row_count), 0);
-    if (keys.empty() || row_count == 0) return;
-    auto* hashes = reinterpret_cast<uint32_t*>(row_partitions_.data());
-    for (int64_t row = 0; row < row_count; ++row) hashes[row] = kHashSeed;
+  // hashes[row] = hash of the keys of each row of a batch, as partitions go by.
+  void hash_rows(const std::vector<ColumnView>& keys, int64_t row_count, uint32_t* hashes) {
+    std::fill_n(hashes, row_count, kHashSeed);
     bool uniform = true;
     for (const ColumnView& view : keys) {
       Block scratch;
@@ -88,14 +85,21 @@ class KeyedResults : public KeyedFrames {
       hash_column(view, uniform, kHashSeed, hashes, reinterpret_cast<int32_t*>(scratch.get()));
       uniform = uniform && view.kind == Kind::null;
     }
+  }
+
+  // row_partitions_ = partition of each row of a batch (0 without keys).
+  void assign_row_partitions(const std::vector<ColumnView>& keys, int64_t row_count) {
+    row_partitions_.assign(static_cast<size_t>(row_count), 0);
+    if (keys.empty() || row_count == 0) return;
+    auto* hashes = reinterpret_cast<uint32_t*>(row_partitions_.data());
+    hash_rows(keys, row_count, hashes);
     jetfast::assign_partitions(hashes, row_count, partition_count_, row_partitions_.data());
   }
 
-  // partition_of_slot_ of every key that is there, a part at a time so that the copies of keys stay small:
-  // `held`: by slot, whether it is.
-  template <typename Held>
-  void assign_slot_partitions(const std::vector<Held>& held) {
-    partition_of_slot_.resize(keys_.slot_limit(), 0);
+  // Calls work(keys, slots) for the keys of some slots, a part at a time so that the copies of keys stay small. `held`: by slot,
+  // is it one of them?
+  template <typename Held, typename Work>
+  void each_part_of_keys(const std::vector<Held>& held, Work&& work) {
     std::vector<uint32_t> slots;
     for (uint32_t slot = 0; slot < held.size(); ++slot) {
       if (held[slot]) slots.push_back(slot);
@@ -103,10 +107,19 @@ class KeyedResults : public KeyedFrames {
       const std::vector<Column> columns = keys_.keys_of(slots.data(), static_cast<int64_t>(slots.size()), arena_);
       std::vector<ColumnView> views;
       for (const Column& column : columns) views.push_back(column.view);
-      assign_row_partitions(views, static_cast<int64_t>(slots.size()));
-      for (size_t i = 0; i < slots.size(); ++i) partition_of_slot_[slots[i]] = row_partitions_[i];
+      work(views, slots);
       slots.clear();
     }
+  }
+
+  // partition_of_slot_ of every key that is there. `held`: by slot, whether it is.
+  template <typename Held>
+  void assign_slot_partitions(const std::vector<Held>& held) {
+    partition_of_slot_.resize(keys_.slot_limit(), 0);
+    each_part_of_keys(held, [&](const std::vector<ColumnView>& keys, const std::vector<uint32_t>& slots) {
+      assign_row_partitions(keys, static_cast<int64_t>(slots.size()));
+      for (size_t i = 0; i < slots.size(); ++i) partition_of_slot_[slots[i]] = row_partitions_[i];
+    });
   }
 
   // ---- results

@@ -18,18 +18,12 @@ struct SlotList {
   uint32_t first;
 };
 
-// The rows of a batch whose keys are wanted, and their slots.
-struct KnownRows {
-  const std::vector<int32_t>& rows;
-  const std::vector<uint32_t>& slots;
-};
-
 class KnownKeys {
  public:
   // Of the first columns of a batch, as many as there are key columns.
   SlotList find_or_insert(const Rows& batch, KeyIndex& keys) {
-    if (const Entry* known = find(batch, keys, true)) return known->list();
-    Entry& entry = new_entry(batch, keys, true);
+    if (const Entry* known = find(batch, keys)) return known->list();
+    Entry& entry = new_entry(batch, keys);
     entry.slots.resize(static_cast<size_t>(batch.row_count));
     keys.find_or_insert(entry.views().data(), nullptr, batch.row_count, entry.slots.data());
     entry.releases = keys.releases();
@@ -39,24 +33,10 @@ class KnownKeys {
     return entry.list();
   }
 
-  // The same of some of its rows: choose() lists them, always the same ones of the same keys.
-  template <typename Choose>
-  KnownRows find_or_insert_chosen(const Rows& batch, KeyIndex& keys, Choose&& choose) {
-    if (const Entry* known = find(batch, keys, false)) return {known->rows, known->slots};
-    Entry& entry = new_entry(batch, keys, false);
-    entry.rows = choose();
-    entry.slots.resize(entry.rows.size());
-    keys.find_or_insert(entry.views().data(), entry.rows.data(), static_cast<int64_t>(entry.rows.size()), entry.slots.data());
-    entry.releases = keys.releases();
-    return {entry.rows, entry.slots};
-  }
-
  private:
   struct Entry {
-    int64_t row_count = 0;  // of the batch
+    int64_t row_count = 0;
     std::vector<Column> columns;
-    bool is_whole = true;       // `slots` are those of all rows, not of `rows` only
-    std::vector<int32_t> rows;
     std::vector<uint32_t> slots;
     uint64_t releases = 0;  // of the index when the slots were found: a slot that is given back may get another key
     bool in_row = false;
@@ -82,24 +62,22 @@ class KnownKeys {
     }
   };
 
-  const Entry* find(const Rows& batch, const KeyIndex& keys, bool is_whole) const {
+  const Entry* find(const Rows& batch, const KeyIndex& keys) const {
     for (const Entry& entry : entries_)
-      if (entry.is_whole == is_whole && entry.releases == keys.releases() && entry.is_of(batch)) return &entry;
+      if (entry.releases == keys.releases() && entry.is_of(batch)) return &entry;
     return nullptr;
   }
 
-  Entry& new_entry(const Rows& batch, const KeyIndex& keys, bool is_whole) {
+  Entry& new_entry(const Rows& batch, const KeyIndex& keys) {
     if (entries_.size() < kEntries) entries_.emplace_back();
     else next_ = (next_ + 1) % kEntries;
     Entry& entry = entries_.size() < kEntries ? entries_.back() : entries_[next_];
     entry.row_count = batch.row_count;
     entry.columns.assign(batch.columns.begin(), batch.columns.begin() + static_cast<std::ptrdiff_t>(keys.types().size()));
-    entry.is_whole = is_whole;
-    entry.rows.clear();
     return entry;
   }
 
-  // More than there are workers in a member: each has a list for each processor of the second stage.
+  // More than there are first stages: each sends the same columns until it gets many new keys.
   static constexpr size_t kEntries = 64;
 
   std::vector<Entry> entries_;

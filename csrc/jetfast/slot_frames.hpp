@@ -409,11 +409,12 @@ class SlotFrames : public KeyedResults {
     }
   }
 
-  // The entries of a frame, all if `entries` is null, and the rows that they become.
+  // The entries of a frame, without a list those from `first_entry` on, and the rows that they become.
   struct FrameRows {
     const Frame* frame;
     const uint32_t* entries;
     int64_t start, count;
+    uint32_t first_entry = 0;
   };
 
   // The entries of frames as columns, frame by frame: keys, frame, then one column per field.
@@ -455,11 +456,11 @@ class SlotFrames : public KeyedResults {
     } else if (fields_[field].kind == FieldKind::sum_double) {
       for (int64_t i = 0; i < part.count; ++i) {
         FloatSum sum;
-        sum.sum = sum_of(*part.frame, field, part.entries ? part.entries[i] : static_cast<uint32_t>(i));
+        sum.sum = sum_of(*part.frame, field, part.entries ? part.entries[i] : part.first_entry + static_cast<uint32_t>(i));
         std::memcpy(target + i * static_cast<int64_t>(sizeof(sum)), &sum, sizeof(sum));
       }
     } else {
-      copy_states(width, target, nullptr, part.frame->state(field), part.entries, part.count);
+      copy_states(width, target, nullptr, part.frame->state(field) + int64_t{part.first_entry} * width, part.entries, part.count);
     }
   }
 

@@ -82,34 +82,23 @@ class WindowTable : public SlotFrames {
     take_partials(batch, !bounds_.empty());
   }
 
-  // A frame of a first stage as it lies (frame_table.hpp): of its keys this table takes those of its own partitions.
+  // Part of a frame of a first stage as it lies (frame_table.hpp): keys that this table owns.
   void accumulate_frame(const PartialColumns& batch) {
     check_not_emitting();
-    const KnownRows own = known_keys_.find_or_insert_chosen(*batch.columns, keys_, [&] { return own_rows(batch); });
-    const int64_t end = end_of(batch);
-    const auto count = static_cast<int64_t>(own.rows.size());
+    const int64_t end = end_of(batch), count = batch.row_count;
     Frame* frame = bounds_.empty() && !places && end > emitted_ ? &open_frame(end) : nullptr;
-    if (frame == nullptr || !frame->dense) return accumulate_copied(batch, own.rows);
+    if (frame == nullptr || !frame->dense) return accumulate_copied(batch);
+    const SlotList list = known_keys_.find_or_insert(*batch.columns, keys_);
     cover(*frame);
-    const auto* row_counts = static_cast<const uint64_t*>(batch.fields[0].values);
-    auto* counts = reinterpret_cast<uint64_t*>(frame->state(0));
-    uint64_t row_count = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      const uint64_t of_key = row_counts[own.rows[i]];
-      prefetch_page_ahead(row_counts + own.rows[i]);
-      counts[own.slots[i]] += of_key;
-      row_count += of_key;
-    }
-    rows += static_cast<int64_t>(row_count);
-    for (size_t field = 1; field < fields_.size(); ++field) {
+    const auto* row_counts = static_cast<const int64_t*>(batch.fields[0].values);
+    for (int64_t row = 0; row < count; ++row) rows += row_counts[row];
+    for (size_t field = 0; field < fields_.size(); ++field) {
       const auto* source = static_cast<const uint8_t*>(batch.fields[field].values);
-      if (fields_[field].kind == FieldKind::nulls && !need_nulls_of(*frame, field, source, own.rows.data(), count)) continue;
-      combine_states(fields_[field], frame->state(field), own.slots.data(), source, own.rows.data(), count);
+      if (fields_[field].kind == FieldKind::nulls && !need_nulls_of(*frame, field, source, nullptr, count)) continue;
+      uint8_t* states = frame->state(field) + int64_t{list.first} * fields_[field].width;
+      combine_states(fields_[field], states, list.slots, source, nullptr, count);
     }
   }
-
-  // `owns`: by partition, is it this table's? None: all are. Before the first row.
-  void own_partitions(std::vector<uint8_t> owns) { owns_ = std::move(owns); }
 
   // ---- emission
 
@@ -309,40 +298,25 @@ class WindowTable : public SlotFrames {
 
   static int64_t end_of(const PartialColumns& frame) { return *static_cast<const int64_t*>(frame.frame.dictionary->values); }
 
-  // The rows of a frame whose partitions are this table's.
-  std::vector<int32_t> own_rows(const PartialColumns& batch) {
-    assign_row_partitions(batch.keys, batch.row_count);
-    std::vector<int32_t> own;
-    for (int64_t row = 0; row < batch.row_count; ++row)
-      if (owns_.empty() || owns_[static_cast<size_t>(row_partitions_[row])]) own.push_back(static_cast<int32_t>(row));
-    return own;
-  }
-
-  // Some rows of a frame as partials of their own: seldom, where each row is judged.
-  void accumulate_copied(const PartialColumns& frame, const std::vector<int32_t>& own) {
-    const auto count = static_cast<int64_t>(own.size());
-    PartialColumns partials;
-    partials.row_count = count;
-    std::vector<Column> columns;
-    for (const Column& column : frame.columns->columns) columns.push_back(take_column(arena_, column, own.data(), count));
-    const size_t key_count = frame.keys.size();
-    for (size_t key = 0; key < key_count; ++key) partials.keys.push_back(columns[key].view);
-    columns[key_count] = allocate_fixed(arena_, fixed_type(Kind::int64, 8), count);
-    std::fill_n(columns[key_count].mutable_values<int64_t>(), count, end_of(frame));
-    partials.frame = columns[key_count].view;
+  // The rows of a frame as partials: seldom, where each row is judged.
+  void accumulate_copied(const PartialColumns& frame) {
+    PartialColumns partials = frame;
+    Column ends = allocate_fixed(arena_, fixed_type(Kind::int64, 8), frame.row_count);
+    std::fill_n(ends.mutable_values<int64_t>(), frame.row_count, end_of(frame));
+    partials.frame = ends.view;
+    std::vector<Column> sums;
     for (size_t field = 0; field < fields_.size(); ++field) {
-      Column& column = columns[key_count + 1 + field];
-      if (fields_[field].kind == FieldKind::sum_double) {
-        Column sums = allocate_fixed(arena_, partial_type(partial_fields_[field]), count);
-        for (int64_t i = 0; i < count; ++i) {
-          FloatSum sum;
-          sum.sum = column.mutable_values<double>()[i];
-          std::memcpy(sums.mutable_values<uint8_t>() + i * static_cast<int64_t>(sizeof(sum)), &sum, sizeof(sum));
-        }
-        column = std::move(sums);
+      if (fields_[field].kind != FieldKind::sum_double) continue;
+      sums.push_back(allocate_fixed(arena_, partial_type(partial_fields_[field]), frame.row_count));
+      const auto* plain = static_cast<const double*>(frame.fields[field].values);
+      for (int64_t row = 0; row < frame.row_count; ++row) {
+        FloatSum sum;
+        sum.sum = plain[row];
+        std::memcpy(sums.back().mutable_values<uint8_t>() + row * static_cast<int64_t>(sizeof(sum)), &sum, sizeof(sum));
       }
-      partials.fields.push_back(column.view);
+      partials.fields[field] = sums.back().view;
     }
+    partials.columns = nullptr;
     accumulate_partials(partials);
   }
 
@@ -1013,7 +987,6 @@ class WindowTable : public SlotFrames {
   int64_t greatest_bound_ = kMinTime;
   uint32_t piece_start_ = kNoEntry;  // first slot of results that are slots in a row
   KnownKeys known_keys_;
-  std::vector<uint8_t> owns_;  // by partition; none: all
   std::vector<KeptKeys> kept_keys_;  // by block
   Column constant_times_[2];
   std::unique_ptr<TopSelection> top_;  // if only the best results are emitted

@@ -554,8 +554,6 @@ cdef class WindowTable(ResultTable):
         self.results = self.table.get()
         self.layout.set_partial_schema(self.results.partial_fields())
         self.frame_schema = self.layout.frame_schema(dereference(self.table).fields())
-        if partitions is not None:
-            dereference(self.table).own_partitions([partition in self.owned for partition in range(partition_count)])
 
     def keep_top(self, str by, int64_t count, bint ascending=False, per=()):
         """Emit only the `count` best results of each window, or of each group of keys `per` in it; others are never made.
@@ -594,8 +592,8 @@ cdef class WindowTable(ResultTable):
             clock.leave()
 
     def accumulate_partials(self, Batch batch not None):
-        """Take in partial results of a first stage: rows of partial_schema, or a shared frame (`FrameTable.share_frames`), of
-        which the keys count whose partitions this table owns. Lateness counts the rows they stand for."""
+        """Take in partial results of a first stage: rows of partial_schema, or of a frame as it lies (`FrameTable.share_frames`).
+        Lateness counts the rows they stand for."""
         self.accumulate_all_partials((batch,))
 
     def accumulate_all_partials(self, batches):
@@ -677,8 +675,8 @@ cdef class FrameTable:
         dereference(self.table).set_owners(owners, owner_count)
 
     def share_frames(self):
-        """From now on a frame that most keys have rows in leaves as it lies, to every owner: `WindowTable.accumulate_partials`
-        of each takes what is his. Only where owners read this process's memory. Before the first row."""
+        """From now on a frame that many keys have rows in leaves as it lies, to each owner the part of his keys. Only where
+        owners read this process's memory. Before the first row."""
         dereference(self.table).share_frames()
 
     @property

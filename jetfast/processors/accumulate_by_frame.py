@@ -13,9 +13,6 @@ from jetfast.kernels.windows import FrameTable
 from jetfast.processors.batch_tables import BatchFrameTable
 from jetfast.processors.keyed_window import kernel_aggregates
 
-SHARING_OWNERS_MAX = 4
-"""So many owners may read a frame as it lies: each looks for its own keys in all of it."""
-
 
 class AccumulateByFrame(Processor):
     """Accumulates by key and frame, judges nothing, and saves nothing: what it holds leaves ahead of a barrier.
@@ -64,7 +61,7 @@ class AccumulateByFrame(Processor):
         if owners is not None and self.knows_owners:
             owner_count = int(owners.max()) + 1
             self.frames.set_owners(owners, owner_count)
-            self.shares_frames = context.member_count == 1 and owner_count <= SHARING_OWNERS_MAX
+            self.shares_frames = context.member_count == 1
             if self.shares_frames:
                 self.frames.share_frames()
 

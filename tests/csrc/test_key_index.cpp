@@ -234,6 +234,44 @@ void rows_may_be_chosen_and_nulls_are_one_key() {
   CHECK(!columns[0].view.is_valid(0) && columns[0].view.is_valid(1));
 }
 
+// Of keys that are null, short or long: some get new slots, list by list, the others are gone.
+void keys_get_new_slots(SimdLevel level) {
+  KeyIndex index({string_type()});
+  index.set_simd(level);
+  constexpr int64_t kCount = 3000;
+  std::string bytes;
+  std::vector<int32_t> offsets{0};
+  std::vector<uint8_t> validity(kCount / 8, 0xff);
+  validity[0] = 0xfe;
+  for (int64_t key = 0; key < kCount; ++key) {
+    bytes += std::to_string(key) + std::string(key % 3 == 0 ? 40 : 0, 'x');
+    offsets.push_back(static_cast<int32_t>(bytes.size()));
+  }
+  ColumnView view = string_type();
+  view.row_count = kCount;
+  view.null_count = 1;
+  view.validity = validity.data();
+  view.offsets = offsets.data();
+  view.bytes = reinterpret_cast<const uint8_t*>(bytes.data());
+  std::vector<uint32_t> slots(kCount), again(kCount);
+  index.find_or_insert(&view, nullptr, kCount, slots.data());
+  const uint64_t releases = index.releases();
+  std::vector<std::vector<uint32_t>> lists(2);
+  for (int64_t key = 0; key < kCount; ++key)
+    if (key % 10 != 9) lists[key % 4 == 0].push_back(slots[key]);
+  Arena arena;
+  const std::vector<uint32_t> moved = index.renumber(lists, arena);
+  CHECK(index.live() == kCount / 10 * 9 && index.slot_limit() == kCount / 10 * 9 && index.releases() > releases);
+  index.find(&view, nullptr, kCount, again.data());
+  for (int64_t key = 0; key < kCount; ++key) {
+    CHECK(again[key] == moved[slots[key]]);
+    if (key % 10 == 9) CHECK(again[key] == jetfast::kNoSlot);
+    else CHECK((again[key] >= lists[0].size()) == (key % 4 == 0));
+  }
+  const Column keys = index.keys_of(moved.data() + slots[3], 1, arena)[0];
+  CHECK(std::string(reinterpret_cast<const char*>(keys.view.bytes), 41) == "3" + std::string(40, 'x'));
+}
+
 }  // namespace
 
 int main() {
@@ -243,6 +281,7 @@ int main() {
     a_large_table_keeps_its_keys_while_it_grows(level, 1);
     a_large_table_keeps_its_keys_while_it_grows(level, 2);
     strings_come_and_go(level);
+    keys_get_new_slots(level);
   }
   a_probe_ends_although_no_line_says_so(jetfast::available_simd(), 1, 24);
   a_probe_ends_although_no_line_says_so(jetfast::available_simd(), 2, 16);

@@ -82,10 +82,6 @@ void two_stages_equal_one(WindowShape shape, int32_t owner_count, uint64_t key_c
   for (int32_t owner = 0; owner < std::max(owner_count, 1); ++owner) {
     second.push_back(std::make_unique<WindowTable>(make_spec(shape), arena));
     if (packed) second.back()->set_dense_bytes(0);
-    std::vector<uint8_t> owns(271);
-    for (size_t partition = 0; partition < owns.size(); ++partition)
-      owns[partition] = static_cast<int32_t>(partition) % std::max(owner_count, 1) == owner;
-    second.back()->own_partitions(std::move(owns));
   }
   std::vector<int32_t> owners(271);
   for (size_t partition = 0; partition < owners.size(); ++partition)

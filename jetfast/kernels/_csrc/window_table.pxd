@@ -1,5 +1,5 @@
 # Declarations of csrc/jetfast/window_table.hpp
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t
 from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
 
@@ -21,7 +21,6 @@ cdef extern from "jetfast/window_table.hpp" namespace "jetfast" nogil:
         MemoryUse memory() except +
         void accumulate_partials(const PartialColumns& batch) except +
         void accumulate_frame(const PartialColumns& batch) except +
-        void own_partitions(vector[uint8_t] owns) except +
         const vector[Field]& fields() noexcept
         void keep_top(TopSpec spec) except +
         void advance(int64_t watermark) except +
