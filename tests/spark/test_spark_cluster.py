@@ -140,6 +140,25 @@ def test_members_are_processes_that_exchange_rows_directly(cluster: SparkCluster
         assert member["bytes_received"] > 16 * member["rows_received"]
 
 
+def test_collections_of_garbage_in_workers_pass_over_what_their_first_job_imported(
+    cluster: SparkCluster, session: Any
+) -> None:
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import gc
+
+        for _ in batches:
+            pass
+        imported = sys.modules.get("jetfast.processors.source")  # by members, not by this function
+        looked_at = imported is not None and any(each is imported.ReadSource for each in gc.get_objects())
+        yield pa.record_batch({"was_member": [imported is not None], "looked_at": [looked_at]})
+
+    cluster.submit(Exchange(partitioned("key")), progress=False).to_arrow()
+    until(lambda: not list(session.sparkContext.statusTracker().getActiveJobsIds()))  # its workers are free again
+    found = session.range(0, 4, 1, 4).mapInArrow(look, "was_member boolean, looked_at boolean").toArrow()
+    assert pa.compute.any(found["was_member"]).as_py()
+    assert not pa.compute.any(found["looked_at"]).as_py()
+
+
 def test_two_jobs_run_at_once_and_their_members_are_named_in_spark(cluster: SparkCluster, session: Any) -> None:
     def described(job: Job, member: int) -> list[str]:
         """What Spark's UI shows of a member's Spark jobs; the UI reads from this store."""
