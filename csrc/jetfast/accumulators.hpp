@@ -373,15 +373,15 @@ inline void accumulate_values(const Field& field, uint8_t* states, const uint32_
 }
 
 // Value i enters states[numbers[i]][entries[i]], or states[0][entries[i]] without `numbers`. `places`: only values i that it
-// lists, `count` of them. With `row_counts` (and without `places`), a value also is one row of
-// row_counts[numbers[i]][entries[i]]: one pass instead of two.
+// lists, `count` of them. With `row_counts`, a value also is one row of row_counts[numbers[i]][entries[i]]: one pass instead
+// of two.
 inline void accumulate_in_frames(const Field& field, uint8_t* const* row_counts, uint8_t* const* states,
                                  const uint32_t* numbers, const uint32_t* entries, const int32_t* places, int64_t count,
                                  const void* values) {
   with_field(field, [&](auto tag) {
     using F = decltype(tag);
     const auto* value = static_cast<const typename F::Value*>(values);
-    const auto add = [&](auto number_of, auto place_of, auto counts) {
+    const auto add = [=](auto number_of, auto place_of, auto counts) {
       for (int64_t number = 0; number < count; ++number) {
         const int64_t i = place_of(number);
         if constexpr (counts) ++reinterpret_cast<uint64_t*>(row_counts[number_of(i)])[entries[i]];
@@ -399,7 +399,9 @@ inline void accumulate_in_frames(const Field& field, uint8_t* const* row_counts,
       else add([](int64_t) { return uint32_t{0}; }, place_of, counts);
     };
     const auto every = [](int64_t i) { return i; };
-    if (places) add_numbered([places](int64_t i) -> int64_t { return places[i]; }, std::false_type{});
+    const auto listed = [places](int64_t i) -> int64_t { return places[i]; };
+    if (places && row_counts) add_numbered(listed, std::true_type{});
+    else if (places) add_numbered(listed, std::false_type{});
     else if (row_counts) add_numbered(every, std::true_type{});
     else add_numbered(every, std::false_type{});
   });

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -24,6 +25,7 @@
 
 #include "jetfast/accumulators.hpp"
 #include "jetfast/exact_sums.hpp"
+#include "jetfast/hot_slots.hpp"
 #include "jetfast/keyed_results.hpp"
 
 namespace jetfast {
@@ -92,6 +94,7 @@ class SlotFrames : public KeyedResults {
   static constexpr uint32_t kFarSlots = 8 * kBlockSlots;  // a row count each then is the second-level cache
   static constexpr int64_t kUnsettledRows = int64_t{1} << 20;
   static constexpr uint32_t kFewFrames = 16;
+  using FewFrames = std::array<Frame*, kFewFrames>;  // of a batch, by number; null: none of its rows
   static constexpr int64_t kWholeRows = 256;  // partials of one frame, at least, for which whole frames pay
 
   // Do frames leave the running window by being deducted from this field? (Else it is two stacks.)
@@ -117,12 +120,11 @@ class SlotFrames : public KeyedResults {
     return *frames_.emplace_hint(found, end, std::move(frame))->second;
   }
 
-  // A dense frame gets an empty entry for every slot there is.
-  void cover(Frame& frame) {
+  // A dense frame gets an empty entry for every slot there is, and memory for some more.
+  void cover(Frame& frame, uint32_t more = 0) {
     const uint32_t limit = keys_.slot_limit();
-    if (frame.count >= limit) return;
-    if (limit > frame.capacity) {
-      const uint32_t capacity = std::max<uint32_t>(limit + limit / 4, 64);
+    if (limit + more > frame.capacity) {
+      const uint32_t capacity = std::max<uint32_t>(limit + limit / 4, limit + 64);
       const auto widen = [&](Block& block, int64_t width) {
         if (!block) return;
         Block larger = arena_.allocate(capacity * width);
@@ -135,6 +137,7 @@ class SlotFrames : public KeyedResults {
       }
       frame.capacity = capacity;
     }
+    if (frame.count >= limit) return;
     for (size_t field = 0; field < fields_.size(); ++field) {
       if (frame.states[field]) fill_identity(fields_[field], frame.state(field), frame.count, limit);
       if (frame.after[field]) fill_identity(fields_[field], frame.after[field].get(), frame.count, limit);
@@ -253,7 +256,7 @@ class SlotFrames : public KeyedResults {
       if (last > 1)
         for (int64_t row = 0; row < count; ++row) present |= 1u << frame_numbers_[row];
     }
-    Frame* frames[kFewFrames] = {};
+    FewFrames frames{};
     const int64_t first_end = shape_.frame_of(least);
     bool all_dense = true;
     for (uint64_t number = 0; number <= last; ++number)
@@ -265,40 +268,59 @@ class SlotFrames : public KeyedResults {
     widen_values(batch.values);
     slots_.resize(static_cast<size_t>(count));
     keys_.find_or_insert(batch.keys.data(), nullptr, count, slots_.data());
-    for (uint64_t number = 0; number <= last; ++number)
-      if (frames[number]) cover(*frames[number]);
-    const uint32_t* numbers = last > 0 ? frame_numbers_.data() : nullptr;
-    uint8_t *row_counts[kFewFrames] = {}, *states[kFewFrames] = {};
-    const auto find_states = [&](size_t field, uint8_t** found) {
-      for (uint64_t number = 0; number <= last; ++number)
-        if (frames[number]) found[number] = frames[number]->state(field);
+    add_to_few(frames, last > 0 ? frame_numbers_.data() : nullptr, count);
+    return true;
+  }
+
+  // All rows of a batch, whose keys are slots_, enter dense frames: row i frames[numbers[i]], or frames[0] without `numbers`.
+  void add_to_few(const FewFrames& frames, const uint32_t* numbers, int64_t count) {
+    using States = std::array<uint8_t*, kFewFrames>;
+    hot_slots_.spread(slots_.data(), count, keys_.slot_limit());
+    for (Frame* frame : frames)
+      if (frame) cover(*frame, hot_slots_.replica_count());
+    const auto open = [&](int field) {
+      States states{};
+      for (size_t number = 0; number < kFewFrames; ++number) {
+        if (!frames[number]) continue;
+        states[number] = frames[number]->state(static_cast<size_t>(field));
+        hot_slots_.open(fields_[field], states[number]);
+      }
+      return states;
     };
-    find_states(0, row_counts);
+    const auto close = [&](int field, const States& states) {
+      for (uint8_t* state : states)
+        if (state) hot_slots_.close(fields_[field], state);
+    };
+    const States row_counts = open(0);
     bool counted = false;  // the first pass over all values also counts the rows
     for (size_t index = 0; index < columns_.size(); ++index) {
       const ColumnFields& column = columns_[index];
       const bool has_nulls = widened_[index].has_nulls;
       if (has_nulls && column.nulls >= 0) {
         split_nulls(widened_[index], nullptr, count);
-        for (uint64_t number = 0; number <= last; ++number)
-          if (frames[number]) need_nulls(*frames[number], static_cast<size_t>(column.nulls));
-        find_states(static_cast<size_t>(column.nulls), states);
-        accumulate_in_frames(fields_[column.nulls], nullptr, states, numbers, slots_.data(), null_places_.data(),
+        for (Frame* frame : frames)
+          if (frame) need_nulls(*frame, static_cast<size_t>(column.nulls));
+        const States states = open(column.nulls);
+        accumulate_in_frames(fields_[column.nulls], nullptr, states.data(), numbers, slots_.data(), null_places_.data(),
                              static_cast<int64_t>(null_places_.size()), nullptr);
+        close(column.nulls, states);
       }
+      const int64_t place_count = has_nulls ? static_cast<int64_t>(valid_places_.size()) : count;
+      const int32_t* places = hot_slots_.order(has_nulls ? valid_places_.data() : nullptr, place_count);
       for (const int field : {column.sum, column.minimum, column.maximum, column.moments}) {
         if (field < 0) continue;
-        find_states(static_cast<size_t>(field), states);
-        accumulate_in_frames(fields_[field], counted || has_nulls ? nullptr : row_counts, states, numbers, slots_.data(),
-                             has_nulls ? valid_places_.data() : nullptr,
-                             has_nulls ? static_cast<int64_t>(valid_places_.size()) : count, widened_[index].values);
+        const States states = open(field);
+        accumulate_in_frames(fields_[field], counted || has_nulls ? nullptr : row_counts.data(), states.data(), numbers,
+                             slots_.data(), places, place_count, widened_[index].values);
+        close(field, states);
         counted = counted || !has_nulls;
       }
     }
-    if (!counted) accumulate_in_frames(fields_[0], nullptr, row_counts, numbers, slots_.data(), nullptr, count, nullptr);
-    for (uint64_t number = 0; number <= last; ++number)
-      if (frames[number]) note_rows(*frames[number], count);
-    return true;
+    if (!counted)
+      accumulate_in_frames(fields_[0], nullptr, row_counts.data(), numbers, slots_.data(), nullptr, count, nullptr);
+    close(0, row_counts);
+    for (Frame* frame : frames)
+      if (frame) note_rows(*frame, count);
   }
 
   // ---- sums of frames with many rows
@@ -503,6 +525,7 @@ class SlotFrames : public KeyedResults {
   int64_t keys_kept_ = 0;  // so many keys keep their slots in any case
 
  private:
+  HotSlots hot_slots_;
   std::vector<uint32_t> places_, ordered_slots_;
 };
 
