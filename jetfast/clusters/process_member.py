@@ -6,10 +6,18 @@
 
 Nothing of it outlives the submitter: the connection to it ends with it, however that was, and then this process ends at
 once, as in a crash. Ctrl-C of a terminal does not reach it: it leads a process group of its own.
+
+When the member has ended the process does, whatever threads are left: one may wait for a store that hangs, or belong to
+a function of the user. The interpreter is not taken down under them: C code of theirs would meet freed memory.
 """
 
+import atexit
+import contextlib
+import faulthandler
 import logging
+import os
 import sys
+from typing import NoReturn
 
 import msgspec
 
@@ -47,8 +55,30 @@ def encode_told(task: MemberTask) -> bytes:
     )
 
 
-def main() -> None:
-    """Be a member."""
+def main() -> NoReturn:
+    """Be a member, then end this process."""
+    faulthandler.enable()  # the submitter logs where it crashes
+    try:
+        status = _be_member()
+    except SystemExit as asked:  # by what it imports for the job
+        status = asked.code if isinstance(asked.code, int) else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    end_process(status)
+
+
+def end_process(status: int) -> NoReturn:
+    """Call what asked for it, write out what was printed, and end this process under all its threads."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # whoever read it has gone, or it is closed
+            stream.flush()
+    os._exit(status)
+
+
+def _be_member() -> int:
+    """Return the status of the process."""
     told = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Told)
     sys.stdin.close()
     logging.getLogger().addHandler(LogLineHandler())
@@ -65,7 +95,8 @@ def main() -> None:
         run_member(task, Surroundings(exit_grace_s=0.0, unreachable=TransportError))
     except (RestartableError, ProtocolError) as error:
         logger.info("%s", error)
-        sys.exit(LOST_STATUS)
+        return LOST_STATUS
     except JetfastError as error:
         logger.error("%s", error)
-        sys.exit(1)
+        return 1
+    return 0

@@ -53,21 +53,33 @@ def endless() -> jf.Pipeline:
 
 
 class RecordingProcesses(MemberProcesses):
-    """Keeps what members were told."""
+    """Keeps what members were told, and how their processes have ended."""
 
     tasks: list[MemberTask] = []
+    ends: list[Exception | None] = []
 
     def start(self, group: str, description: str, task: MemberTask, on_end: OnEnd) -> threading.Thread:
+        def ended(error: Exception | None) -> None:
+            self.ends.append(error)
+            on_end(error)
+
         self.tasks.append(task)
-        return super().start(group, description, task, on_end)
+        return super().start(group, description, task, ended)
 
 
 @pytest.fixture
-def tasks(monkeypatch: pytest.MonkeyPatch) -> list[MemberTask]:
-    """What members of clusters made from now on are told."""
+def recorded(monkeypatch: pytest.MonkeyPatch) -> type[RecordingProcesses]:
+    """Of clusters made from now on."""
     monkeypatch.setattr(RecordingProcesses, "tasks", [])
+    monkeypatch.setattr(RecordingProcesses, "ends", [])
     monkeypatch.setattr("jetfast.clusters.processes.MemberProcesses", RecordingProcesses)
-    return RecordingProcesses.tasks
+    return RecordingProcesses
+
+
+@pytest.fixture
+def tasks(recorded: type[RecordingProcesses]) -> list[MemberTask]:
+    """What members of clusters made from now on are told."""
+    return recorded.tasks
 
 
 @pytest.fixture(autouse=True)
@@ -187,6 +199,49 @@ def test_what_members_log_and_write_is_logged_here_with_the_member_named(caplog:
     jf.ProcessCluster(1).submit(pipeline, progress=False).wait()
     assert ("of.the.user", logging.WARNING, "member 0: has 2 rows") in caplog.record_tuples
     assert ("jetfast.member", logging.WARNING, "member 0: says so") in caplog.record_tuples
+
+
+def test_a_member_ends_in_order_though_threads_of_the_user_run_on(
+    recorded: type[RecordingProcesses], capfd: pytest.CaptureFixture[str]
+) -> None:
+    def leaves_threads(batch: pa.RecordBatch) -> pa.RecordBatch:
+        import atexit
+        import threading
+
+        import msgspec
+
+        def decodes_for_ever() -> None:
+            while True:
+                msgspec.json.decode(b'{"rows": [1, 2, 3]}')
+
+        threading.Thread(target=threading.Event().wait, daemon=False).start()
+        threading.Thread(target=decodes_for_ever, daemon=True).start()
+        atexit.register(print, "and at the end", end="")
+        print("in between ", end="")
+        return batch
+
+    pipeline = jf.Pipeline("threads")
+    rows = pipeline.read(jf.memory({"n": [1, 2]}))
+    rows.map_batches(leaves_threads, schema=pa.schema({"n": pa.int64()})).collect()
+    jf.ProcessCluster(1).submit(pipeline, progress=False).wait()
+    assert recorded.ends == [None], "nobody had to kill it"
+    assert capfd.readouterr().out == "in between and at the end"
+
+
+def test_where_a_member_has_crashed_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
+    def crashes(batch: pa.RecordBatch) -> pa.RecordBatch:
+        import signal
+
+        signal.raise_signal(signal.SIGSEGV)  # to this very thread
+        return batch
+
+    pipeline = jf.Pipeline("crashes")
+    rows = pipeline.read(jf.memory({"n": [1, 2]}))
+    rows.map_batches(crashes, schema=pa.schema({"n": pa.int64()})).collect()
+    with pytest.raises(MemberLostError, match="its process was killed by SIGSEGV"):
+        jf.ProcessCluster(1).submit(pipeline, progress=False).wait()
+    assert "member 0: Fatal Python error: Segmentation fault" in caplog.text
+    assert "in crashes" in caplog.text
 
 
 def test_an_error_in_a_function_of_the_user_fails_the_job_with_its_traceback() -> None:
