@@ -54,6 +54,8 @@ class SparkCluster(Cluster):
     lease : how long a member lives without a word from this process, and this process without one from a member.
         Default: 5 s for jobs with a guarantee, else 30 s. The end of a member on another host is certain when its lease
         has run out; only then another one takes its place
+    leave_delay : how long a member may wait for a slot while all are taken; then a job with a guarantee goes on without
+        it. Default: 3 s; under dynamic allocation half of `start_timeout`, for Spark may bring another executor
     join_delay : how long slots must have been free before a job that has lost members for want of slots is restarted
         with more of them
     """
@@ -72,6 +74,7 @@ class SparkCluster(Cluster):
         snapshot_store: SnapshotStore | None = None,
         partition_count: int = PARTITION_COUNT,
         lease: Duration | None = None,
+        leave_delay: Duration | None = None,
         join_delay: Duration = "10s",
     ) -> None:
         self.spark = spark
@@ -82,6 +85,9 @@ class SparkCluster(Cluster):
         self.port_range = port_range
         self._start_timeout_s = positive_duration_us(start_timeout, "start_timeout") / 1e6
         self._lease_us = None if lease is None else positive_duration_us(lease, "lease")
+        self._leave_delay_s = (
+            None if leave_delay is None else non_negative_duration_us(leave_delay, "leave_delay") / 1e6
+        )
         self._join_delay_s = non_negative_duration_us(join_delay, "join_delay") / 1e6
 
     def __repr__(self) -> str:
@@ -133,9 +139,10 @@ class SparkCluster(Cluster):
         return count_slots(self.spark)
 
     def _sizing(self) -> Sizing:
-        """Under dynamic allocation waiting members bring executors, which takes its time."""
-        grows = self._count_slots().may_grow_to > 0
-        return Sizing(self.members, self._start_timeout_s / 2 if grows else LEAVE_DELAY_S, self._join_delay_s)
+        leave_delay_s = self._leave_delay_s
+        if leave_delay_s is None:
+            leave_delay_s = self._start_timeout_s / 2 if self._count_slots().may_grow_to else LEAVE_DELAY_S
+        return Sizing(self.members, leave_delay_s, self._join_delay_s)
 
     def _lease_of(self, submission: Submission) -> int:
         if self._lease_us is not None:

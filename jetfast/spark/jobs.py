@@ -15,6 +15,9 @@ from jetfast.spark.members import RESULT_SCHEMA, member_function
 
 logger = logging.getLogger("jetfast.spark")
 
+_SLEEP = "reflect('java.lang.Thread', 'sleep', 9223372036854775807L)"
+"""In the JVM of an executor, until it is interrupted."""
+
 
 class SparkJobs:
     """MemberCarrier: members as Spark jobs of one task each. Spark may start such a task again by itself, as a copy."""
@@ -47,11 +50,34 @@ class SparkJobs:
             logger.debug("cannot cancel %s: %s", group, error)
 
     def has_task(self, group: str) -> bool:
-        """Does a task run for what was started as `group`? Told by a listener of Spark, a bit late."""
-        tracker = self._spark.sparkContext.statusTracker()
+        """Does a task run for what was started as `group`?
+
+        Told by the scheduler: the tasks that the status tracker counts may be ten seconds old, those of a heartbeat.
+        """
+        context = self._spark.sparkContext
+        tracker, scheduler = context.statusTracker(), context._jsc.sc().taskScheduler()
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
+        attempts = [
+            scheduler.taskSetManagerForAttempt(stage.stageId, stage.currentAttemptId)
+            for stage in stages
+            if stage is not None
+        ]
+        return any(attempt.isDefined() and attempt.get().runningTasks() > 0 for attempt in attempts)
+
+    def hold_slot(self, group: str, description: str) -> threading.Thread:
+        """Submit a job that holds one slot, without Python, until it is cancelled; the thread ends with it."""
+
+        def run() -> None:
+            try:
+                self._set_group(group, description, ends_at_once=True)
+                self._spark.range(0, 1, 1, 1).selectExpr(_SLEEP).collect()
+            except Exception as error:  # that is how it ends
+                logger.debug("%s: %s", description, error)
+
+        thread = threading.Thread(target=run, name=group, daemon=True)
+        thread.start()
+        return thread
 
     def has_ended(self, registered: Registered) -> bool:
         """On this host one sees. Elsewhere that Spark has given it up does not mean that it has ended."""
@@ -81,10 +107,14 @@ class SparkJobs:
 
     def _submit(self, group: str, description: str, task: MemberTask) -> None:
         """Run the Spark job of a member to its end, from a thread of its own."""
+        self._set_group(group, description, ends_at_once=False)
+        self._spark.range(0, 1, 1, 1).mapInArrow(member_function(task), RESULT_SCHEMA).toArrow()
+
+    def _set_group(self, group: str, description: str, *, ends_at_once: bool) -> None:
+        """Of the jobs that this thread submits."""
         if self._properties is not None:
             self._spark.sparkContext._jsc.sc().setLocalProperties(self._properties.clone())
-        self._spark.sparkContext.setJobGroup(group, description, interruptOnCancel=False)
-        self._spark.range(0, 1, 1, 1).mapInArrow(member_function(task), RESULT_SCHEMA).toArrow()
+        self._spark.sparkContext.setJobGroup(group, description, interruptOnCancel=ends_at_once)
 
     @property
     def _is_stopped(self) -> bool:

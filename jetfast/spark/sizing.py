@@ -3,6 +3,9 @@
     members wait for slots that are not there      the job goes on with those that have one
     slots are free, and stay so for a while        the job is restarted, with a terminal snapshot, on more members
 
+Where Spark brings executors for tasks that wait only (dynamic allocation), tasks wait for the members that a job could
+have; slots that those hold are as good as free.
+
 A member that is not there may be slow, too: only one for whose Spark job no task runs, while all slots are taken, has
 no slot. A job has at most as many members as it was submitted with. With guarantee NONE a job never changes its size:
 it cannot go on elsewhere.
@@ -20,6 +23,7 @@ from jetfast.control.job_status import JobStatus
 from jetfast.control.member_links import MemberLinks
 from jetfast.control.runner import Runner
 from jetfast.spark.jobs import SparkJobs
+from jetfast.spark.scouts import Scouts
 from jetfast.spark.slots import Slots
 
 logger = logging.getLogger("jetfast.spark")
@@ -38,7 +42,7 @@ class Seen(NamedTuple):
     """Of those it waits for: members without a slot."""
     runs: bool
     free: int
-    """Slots."""
+    """Slots, those of scouts included."""
 
 
 class Sizing:
@@ -65,6 +69,10 @@ class Sizing:
         self._since = None
         return seen.members - seen.stranded if too_large else min(seen.members + seen.free, self._members_max)
 
+    def could_use(self, seen: Seen) -> int:
+        """Return how many more members the job could have now."""
+        return self._members_max - seen.members if seen.runs else 0
+
 
 class SizeWatch:
     """Looks, on a thread of its own, from `start` until it is stopped, and has the job change its size."""
@@ -85,6 +93,9 @@ class SizeWatch:
         self._count = count
         self._shape_of = shape_of
         self._sizing = sizing
+        self._scouts = Scouts(jobs, runner.plan.job, runner.plan.job_id)
+        self._given = runner.plan.member_count
+        """Members of the last shape, which an execution may not have yet."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"jetfast-size-{runner.plan.job}", daemon=True)
 
@@ -105,22 +116,31 @@ class SizeWatch:
     def _run(self) -> None:
         while not self._stopped.wait(LOOK_S):
             try:
-                members = self._sizing.decide(self._look(), time.monotonic())
+                self._look_once()
             except Exception as error:  # the session is being stopped
                 logger.debug("cannot count slots: %s", error)
-                continue
-            if members is None:
-                continue
-            runner = self._runner
-            grows = members > runner.plan.member_count
-            runner.reshape(self._shape_of(members))
-            if grows:
-                logger.info("job %s: %d slot(s) have come; it is restarted on them", runner.plan.job, members)
-                runner.ask(RestartAsked)
+        self._scouts.close()
 
-    def _look(self) -> Seen:
+    def _look_once(self) -> None:
+        runner, now_s = self._runner, time.monotonic()
+        if runner.plan.member_count != self._given:  # an execution that begins soon has them
+            self._scouts.want(0, now_s)
+            return
+        slots = self._count()
+        seen = self._see(slots)
+        members = self._sizing.decide(seen, now_s)
+        self._scouts.want(self._sizing.could_use(seen) if slots.may_grow_to and members is None else 0, now_s)
+        if members is None:
+            return
+        self._given = members
+        runner.reshape(self._shape_of(members))
+        if members > seen.members:
+            logger.info("job %s: slots have come; it is restarted on %d members", runner.plan.job, members)
+            runner.ask(RestartAsked)
+
+    def _see(self, slots: Slots) -> Seen:
         runner = self._runner
-        free = self._count().free
+        free = slots.free + self._scouts.seated
         stranded = 0
         if not free:
             groups = [self._links.awaited_group(member) for member in runner.coordinator.absent]

@@ -1,4 +1,7 @@
-"""A standalone Spark cluster of its own for a test run: a master, and workers that have addresses of their own."""
+"""A standalone Spark cluster of its own for a test run: a master, and workers that have addresses of their own.
+
+Workers may leave for good, and others may come.
+"""
 
 import os
 import re
@@ -16,23 +19,22 @@ _LAST_LINES = 40
 
 
 class StandaloneCluster:
-    """Started by `with`, stopped at its end."""
+    """Started by `with`, with so many workers of so many cores each; stopped at its end."""
 
     def __init__(self, workers: int, cores: int) -> None:
         self.workers = workers
         self.cores = cores
         self.url = ""
         self.processes: list[subprocess.Popen[str]] = []
+        """The master, then each worker that ever came."""
         self.readers: list[threading.Thread] = []
 
     def __enter__(self) -> "StandaloneCluster":
         self.folder = Path(tempfile.mkdtemp(prefix="jetfast-standalone-"))
         try:
-            self.url = self.start("master.Master", "127.0.0.1", "--port", "0", "--webui-port", "0", until=_MASTER)[1]
-            resources = ["--cores", str(self.cores), "--memory", "1g", "--webui-port", "0"]
-            resources += ["--work-dir", str(self.folder), self.url]
-            for number in range(self.workers):  # Spark speculates on another host only
-                self.start("worker.Worker", f"127.0.0.{number + 1}", *resources, until=_WORKER)
+            self.url = self._start("master.Master", "127.0.0.1", "--port", "0", "--webui-port", "0", until=_MASTER)[1]
+            for _ in range(self.workers):
+                self.start_worker()
         except BaseException:
             self.__exit__()
             raise
@@ -49,7 +51,21 @@ class StandaloneCluster:
             process.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def start(self, name: str, host: str, *arguments: str, until: re.Pattern[str]) -> re.Match[str]:
+    def start_worker(self) -> int:
+        """Let a worker come, on an address of its own (Spark speculates on another host only); return its pid."""
+        address = f"127.0.0.{len(self.processes)}"
+        resources = ["--cores", str(self.cores), "--memory", "1g", "--webui-port", "0"]
+        resources += ["--work-dir", str(self.folder), self.url]
+        self._start("worker.Worker", address, *resources, until=_WORKER)
+        return self.processes[-1].pid
+
+    def end_worker(self, pid: int, how: signal.Signals) -> None:
+        """Let a worker leave for good; its executors end with it, though maybe a moment later."""
+        process = next(process for process in self.processes[1:] if process.pid == pid)
+        process.send_signal(how)
+        process.wait()
+
+    def _start(self, name: str, host: str, *arguments: str, until: re.Pattern[str]) -> re.Match[str]:
         """Start a process of the cluster; return the line that tells that it has come."""
         import pyspark
 

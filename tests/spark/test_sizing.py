@@ -1,6 +1,6 @@
 """A job goes on with fewer members when slots are gone for a while, and with more when they have come for a while.
 
-Here members are threads, and slots are counted by hand; on executors: `test_guarantees`.
+Here members are threads, and slots are counted by hand; on executors: `test_leaving_executors`.
 """
 
 import threading
@@ -80,6 +80,11 @@ def test_a_job_that_shrinks_does_not_grow_by_the_time_it_waited() -> None:
     assert machine.decide(running(3, free=1), 2.0) is None
     assert machine.decide(running(3, free=1), 11.9) is None
     assert machine.decide(running(3, free=1), 12.0) == 4
+
+
+def test_a_job_could_use_what_it_was_submitted_with_while_it_runs() -> None:
+    assert [sizing().could_use(running(members, free=0)) for members in (1, 3, 4)] == [3, 1, 0]
+    assert sizing().could_use(waiting(1, members=3)) == 0
 
 
 class CountedSlots(SparkJobs):
