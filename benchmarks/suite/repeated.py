@@ -9,7 +9,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jetfast.core.batch import batches_with_origin
+from jetfast.core.batch import BatchRun, batches_with_origin
 from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position, ReadyRows, Rows
@@ -68,27 +68,28 @@ class RepeatedEventsReader:
     def __init__(self, source: RepeatedEvents, partition: str, position: Position | None) -> None:
         self.source = source
         self.partition = partition
-        self.ready: list[Rows] = []
+        self.ready: BatchRun | None = None
+        """What is made and not given yet."""
         self.batch = 0 if position is None else _POSITION.unpack(position)[0]
-        """The first one that `ready` does not hold."""
+        """The next one."""
         self.batches = source.partition_rows // BATCH_ROWS
 
     def read(self) -> Rows | None:
-        if not self.ready and not self.make():
-            return None
-        return self.ready.pop(0)
+        given = self.read_ready(1)
+        return None if given is None else Rows(given.batches[0], given.position)
 
     def read_ready(self, rows_max: int) -> ReadyRows | None:
-        if not self.ready and not self.make():
-            return None
-        count = -(-rows_max // BATCH_ROWS)
-        given, self.ready = self.ready[:count], self.ready[count:]
-        return ReadyRows([rows.batch for rows in given], given[-1].position, len(given) * BATCH_ROWS)
+        if not self.ready:
+            if self.batch == self.batches:
+                return None
+            self.ready = self.make()
+        count = min(-(-rows_max // BATCH_ROWS), len(self.ready))
+        given, self.ready = self.ready.slice(0, count), self.ready.slice(count)
+        self.batch += count
+        return ReadyRows(given, _POSITION.pack(self.batch))
 
-    def make(self) -> bool:
-        """Make the next batches; False: there are no more."""
-        if self.batch == self.batches:
-            return False
+    def make(self) -> BatchRun:
+        """Make the next batches."""
         source = self.source
         first = self.batch * BATCH_ROWS
         turn, row = divmod(first, source.events.num_rows)
@@ -100,11 +101,7 @@ class RepeatedEventsReader:
         ]
         made = pa.record_batch(columns, schema=source.schema)
         pieces = [made.slice(start, BATCH_ROWS) for start in range(0, len(made), BATCH_ROWS)]
-        for batch in batches_with_origin(pieces, self.partition, first):
-            self.batch += 1
-            self.ready.append(Rows(batch, _POSITION.pack(self.batch), first))
-            first += BATCH_ROWS
-        return True
+        return batches_with_origin(pieces, 0, len(made), self.partition, first)
 
     def close(self) -> None:
         """Nothing is held."""

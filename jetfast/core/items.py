@@ -8,14 +8,15 @@ A batch is `jetfast.core.batch.Batch`. Control items:
     Barrier(snapshot_id)     the state before it belongs to the snapshot, what follows does not
     DONE                     nothing will ever follow
 
-A processor yields batches (to port 0), `Emit(port, batch)` (to another port) and, if it makes event time, watermarks.
+A processor yields batches or runs of them (to port 0), `Emit(port, batch)` (to another port) and, if it makes event
+time, watermarks.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.types import Signal
 
 MAIN_PORT = 0
@@ -31,10 +32,10 @@ class Emit(NamedTuple):
 
 
 class EmitRun(NamedTuple):
-    """Several batches of one row or more for one output port and owner (`Emit.owner`), which follow each other."""
+    """Batches of one row or more for one output port and owner (`Emit.owner`)."""
 
     port: int
-    batches: list[Batch]
+    batches: BatchRun
     owner: int
 
 
@@ -59,14 +60,14 @@ DONE = Signal.DONE
 
 ControlItem = Watermark | Barrier | Signal
 Item = Batch | ControlItem
-Output = Batch | list[Batch] | Emit | EmitRun | Watermark | Signal
-"""What a processor gives. A list is of batches of one row or more that follow each other: they are sent together."""
+Output = Batch | BatchRun | Emit | EmitRun | Watermark | Signal
+"""What a processor gives. The batches of a run have one row or more each: they are sent together."""
 
 
 def one_by_one(output: Iterable[Output]) -> Iterator[Batch | Emit | Watermark | Signal]:
-    """Give each of the batches of lists and runs by itself, and the rest as it is."""
+    """Give each of the batches of runs by itself, and the rest as it is."""
     for item in output:
-        if isinstance(item, list):
+        if isinstance(item, BatchRun):
             yield from item
         elif isinstance(item, EmitRun):
             yield from (Emit(item.port, batch, item.owner) for batch in item.batches)

@@ -17,7 +17,7 @@ write a state machine by hand. Returning all output at once cannot bound memory.
 (about 0.2 us, under 1 % at 8 Ki rows) and keep a processor a plain function of its input.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import Output
 from jetfast.types import PARTITION_COUNT
@@ -128,10 +128,10 @@ class Processor:
         """Take in one batch (1 row or more) from the inbound edge `ordinal`."""
         raise NotImplementedError(f"{type(self).__name__} takes no input")
 
-    process_batches: Callable[[int, Sequence[Batch]], Iterable[Output]] | None = None
+    process_batches: Callable[[int, BatchRun], Iterable[Output]] | None = None
     """Takes in several batches that came one after the other from the inbound edge `ordinal`, nothing between them: as
-    `process` of each in turn. A list of batches of one row or more is sent together. A method of processors for which
-    one call of a kernel for all of them is cheaper; None: they are given one by one.
+    `process` of each in turn. A method of processors for which one call of a kernel for all of them is cheaper; None:
+    they are given one by one.
     """
 
     def process_watermark(self, watermark: int) -> Iterable[Output]:

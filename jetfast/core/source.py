@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 
@@ -56,14 +56,12 @@ class Rows(NamedTuple):
 
 
 class ReadyRows(NamedTuple):
-    """Batches that follow each other in a partition, where the reader stands after them, and their rows in all.
-
-    Each knows where it comes from (`Batch.with_origin`).
+    """Batches that follow each other in a partition and know it (`BatchRun.with_origin`), and where the reader stands
+    after them.
     """
 
-    batches: list[Batch]
+    batches: BatchRun
     position: Position
-    row_count: int
 
 
 class PartitionReader(Protocol):
@@ -85,7 +83,7 @@ class ReadsSeveral(Protocol):
     def read_ready(self, rows_max: int) -> ReadyRows | None:
         """What the next calls of `read` would give, as far as it is batches of LARGE_BATCH_ROWS rows and more.
 
-        It ends with the one that makes it `rows_max` rows or more. None: `read` says what comes next.
+        It ends with the one that makes it `rows_max` rows or more, if not before. None: `read` says what comes next.
         """
 
 

@@ -1,6 +1,7 @@
 """One member's share of one execution of a job: makes it from the plan, runs it on threads, ends it."""
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -51,6 +52,9 @@ from jetfast.errors import JobCancelledError, ProtocolError, ResourcesError
 from jetfast.kernels.partitioning import Splitter
 from jetfast.kernels.queues import MemoryBudget, SpscQueue
 from jetfast.types import PARTITION_COUNT
+
+RUNS_PER_LIMIT = 64
+"""Batches that are sent together go one by one if fewer such runs fit into the memory limit: one item may exceed it."""
 
 
 def wall_clock_us() -> int:
@@ -125,6 +129,8 @@ class Execution:
         self.now_us = now_us
         self.memory_limit = memory_limit
         self.budget: MemoryBudget | None = None
+        self.run_bytes_max = sys.maxsize
+        """Bytes of a BatchRun that goes through a queue as one item."""
         self.remote_items: list[int] = []
         """Capacity of channels between members, by edge."""
         self.deliver = deliver
@@ -169,6 +175,7 @@ class Execution:
         if self.memory_limit is not None:
             crossing = any(edge.remote_channel_count(0) for edge in plan.edges)
             self.budget = MemoryBudget(self.memory_limit // 2 if crossing else self.memory_limit)
+            self.run_bytes_max = self.budget.limit_bytes // RUNS_PER_LIMIT
         self.remote_items = remote_queue_items(plan.edges, self.memory_limit and self.memory_limit // 2)
         if self.dag.max_watermark_retention_us is not None:
             self.retaining = retaining_vertices(plan)
@@ -424,7 +431,7 @@ class Execution:
                 peer = edge.destination.member_of(downstream)
                 if peer == self.member:
                     queue = self.queues[channel]
-                    targets.append(Target(peer, downstream, queue.offer, queue.offer_batches))
+                    targets.append(Target(peer, downstream, queue.offer, self.run_bytes_max))
                 else:
                     sender = self._transport(edge).sender(
                         peer, channel, edge.edge.schema, self.remote_items[edge.index]

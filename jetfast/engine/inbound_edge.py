@@ -11,7 +11,7 @@ cost nothing on the way of rows.
 
 What `poll` returns, in the order in which the processor must see it:
 
-    Batch                rows; `ordinal` says from which edge
+    Batch, BatchRun      rows; `ordinal` says from which edge
     Watermark            coalesced over all inputs
     IDLE, ACTIVE         all inputs have turned idle; one woke
     Barrier              it has come on every queue that is not done; call `release` before the next `poll`. It comes
@@ -26,7 +26,9 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from jetfast.core.batch import Batch, count_rows
+import pyarrow as pa
+
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import ACTIVE, DONE, IDLE, Barrier, Watermark
 from jetfast.errors import ProtocolError
@@ -44,7 +46,7 @@ class EdgeDone(NamedTuple):
     ordinal: int
 
 
-Event = Batch | Watermark | Barrier | Signal | EdgeDone
+Event = Batch | BatchRun | Watermark | Barrier | Signal | EdgeDone
 
 
 class InboundQueue:
@@ -53,7 +55,10 @@ class InboundQueue:
     __slots__ = ("edge", "idle", "index_in_edge", "number", "ordinal", "poll", "poll_batches", "upstream")
 
     def __init__(
-        self, poll: Callable[[], Any], upstream: str, poll_batches: Callable[[int], list[Batch]] | None = None
+        self,
+        poll: Callable[[], Any],
+        upstream: str,
+        poll_batches: Callable[[int, pa.Schema], list[Batch | BatchRun]] | None = None,
     ) -> None:
         self.poll = poll
         self.poll_batches = poll_batches
@@ -194,7 +199,7 @@ class Inbound:
             item = queue.poll()
             if item is None:
                 return None
-            if type(item) is Batch and not queue.idle:
+            if (type(item) is BatchRun or type(item) is Batch) and not queue.idle:
                 self.ordinal = queue.ordinal
                 self.queue = queue
                 return item
@@ -215,7 +220,7 @@ class Inbound:
                 misses += 1
                 continue
             self.cursor = cursor
-            if type(item) is Batch and not queue.idle:
+            if (type(item) is BatchRun or type(item) is Batch) and not queue.idle:
                 self.ordinal = queue.ordinal
                 self.queue = queue
                 return item
@@ -228,25 +233,30 @@ class Inbound:
             misses = 0
         return None
 
-    def poll_batches(self, rows_max: int) -> list[Batch]:
-        """After `poll` gave a batch: those that come next on the queues of its edge, `rows_max` rows at most.
+    def join_waiting(self, rows: Batch | BatchRun, rows_max: int) -> Batch | BatchRun:
+        """After `poll` gave rows: these, and those that come next on the queues of its edge; `rows_max` at most in all.
 
         So a processor with many inputs takes in together what they have, instead of one call for each of them.
         """
         queue = self.queue
-        if queue is None or queue.poll_batches is None or self.events:
-            return []
-        batches = queue.poll_batches(rows_max)
+        rows_left = rows_max - rows.row_count
+        if queue is None or queue.poll_batches is None or self.events or rows_left <= 0:
+            return rows
+        schema = rows.schema
+        waiting = queue.poll_batches(rows_left, schema)
         if len(self.readable) > 1:
-            rows_left = rows_max - count_rows(batches)
             for other in self.readable:
                 if other is queue or other.ordinal != queue.ordinal or other.idle or other.poll_batches is None:
                     continue
-                more = other.poll_batches(rows_left)
-                if more:
-                    batches += more
-                    rows_left -= count_rows(more)
-        return batches
+                taken = sum(item.row_count for item in waiting)
+                waiting += other.poll_batches(rows_left - taken, schema)
+        return BatchRun.of([rows, *waiting]) if waiting else rows
+
+    def take_apart(self, run: BatchRun) -> Batch:
+        """After `poll` gave a run: its first batch. The others are the next events."""
+        first, *others = run
+        self.events.extendleft(reversed(others))
+        return first
 
     def take(self, queue: InboundQueue, item: Any) -> Any:
         """Take in a control item, or rows of a queue that was idle; the first event that this gives, or None."""
@@ -262,7 +272,7 @@ class Inbound:
             if self.single_edge and forwarded[0] == item.value:  # the usual case: it passes as it is
                 return item
             self.forward(edge, forwarded)
-        elif type(item) is Batch:
+        elif type(item) is Batch or type(item) is BatchRun:
             self.ordinal = queue.ordinal
             self.queue = queue
             self.wake(queue)

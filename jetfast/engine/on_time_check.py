@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.items import MAIN_PORT, ControlItem, Output, Watermark
 from jetfast.core.processor import Processor
 from jetfast.engine.inbound_edge import Inbound
@@ -62,7 +62,7 @@ class CheckingOutbox(Outbox):
         self.check(port, batch)
         return super().send_to(port, batch, owner)
 
-    def send_run_to(self, port: int, batches: list[Batch], owner: int) -> bool:
+    def send_run_to(self, port: int, batches: BatchRun, owner: int) -> bool:
         """`send_to` of several batches that follow each other."""
         for batch in batches:
             self.check(port, batch)

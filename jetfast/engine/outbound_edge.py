@@ -2,25 +2,23 @@
 
 Nothing blocks: `send` and `broadcast` return False when some queue had no room. Then what is left is kept here,
 `resume` tries again, and nothing new may be sent before it returns True. A queue that has taken its part never gets
-it twice. `send_run` sends several batches in fewer calls, and says how many it has taken.
+it twice. `send_run` sends several batches in fewer calls, and says how many it has taken: to a queue of this member
+they go as one item, if they are small beside the memory limit.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.items import ControlItem
 
 Offer = Callable[[Any, int], bool]
 """Puts an item of so many bytes into a queue; False: no room now."""
 
-OfferBatches = Callable[[list[Batch], bool], int]
-"""`SpscQueue.offer_batches`: puts batches into a queue (are their bytes counted?); how many had room."""
-
 Split = Callable[[Batch], Sequence[Batch | None]]
 """`Splitter.split`: one part per queue, None where it gets no row."""
 
-SplitAll = Callable[[list[Batch]], list[list[Batch]]]
+SplitAll = Callable[[BatchRun], list[BatchRun | None]]
 """`Splitter.split_all`: the parts of each queue."""
 
 
@@ -31,8 +29,8 @@ class Target(NamedTuple):
     processor: int
     """Index of the downstream processor in the whole cluster."""
     offer: Offer
-    offer_batches: OfferBatches | None = None
-    """Of a queue of this member."""
+    run_bytes_max: int | None = None
+    """A BatchRun of so many bytes at most goes as one item; None: they are sent batch by batch, to another member."""
 
 
 class OutboundEdge:
@@ -54,7 +52,7 @@ class OutboundEdge:
         """Send rows (one or more). False: call `resume` until it gives True."""
         raise NotImplementedError
 
-    def send_run(self, batches: list[Batch]) -> int:
+    def send_run(self, batches: BatchRun) -> int:
         """Send batches (one or more rows each) one after the other, as many as go before one has no room.
 
         Returns how many are sent or kept here. If any is kept, the edge is blocked.
@@ -72,7 +70,7 @@ class OutboundEdge:
             self.remaining.append((offer, batch, nbytes))
         return self.all_sent()
 
-    def send_run_to(self, owner: int, batches: list[Batch]) -> None:
+    def send_run_to(self, owner: int, batches: BatchRun) -> None:
         """`send_to` of several batches that follow each other; they are sent or kept here."""
         self.offer_run(self.targets[owner], batches)
         self.all_sent()
@@ -111,14 +109,21 @@ class OutboundEdge:
         self.remaining = remaining
         return not remaining
 
-    def offer_run(self, target: Target, batches: list[Batch]) -> None:
-        """Offer batches to one queue; those that have no room remain."""
-        measured = self.measured
-        taken = 0 if target.offer_batches is None else target.offer_batches(batches, measured)
+    def offer_run(self, target: Target, batches: BatchRun) -> None:
+        """Offer batches to one queue, to which nothing remains to be sent; those that have no room remain."""
         offer = target.offer
-        for batch in batches[taken:]:
-            nbytes = batch.nbytes if measured else 0
-            self.remaining.append((offer, batch, nbytes))
+        if target.run_bytes_max is not None:
+            nbytes = batches.nbytes if self.measured else 0
+            if nbytes <= target.run_bytes_max:
+                if not offer(batches, nbytes):
+                    self.remaining.append((offer, batches, nbytes))
+                return
+        has_room = True
+        for batch in batches:
+            nbytes = batch.nbytes if self.measured else 0
+            has_room = has_room and offer(batch, nbytes)
+            if not has_room:
+                self.remaining.append((offer, batch, nbytes))
 
 
 class RoundRobinEdge(OutboundEdge):
@@ -186,7 +191,7 @@ class SingleTargetEdge(OutboundEdge):
         self.blocked.append(self)
         return False
 
-    def send_run(self, batches: list[Batch]) -> int:
+    def send_run(self, batches: BatchRun) -> int:
         self.offer_run(self.target, batches)
         self.all_sent()
         return len(batches)
@@ -215,11 +220,11 @@ class PartitionedEdge(OutboundEdge):
                     remaining.append((offer, part, nbytes))
         return self.all_sent() if remaining else True
 
-    def send_run(self, batches: list[Batch]) -> int:
+    def send_run(self, batches: BatchRun) -> int:
         if self.split_all is None:
             return super().send_run(batches)
         for target, parts in zip(self.targets, self.split_all(batches), strict=True):
-            if parts:
+            if parts is not None:
                 self.offer_run(target, parts)
         self.all_sent()
         return len(batches)
@@ -290,7 +295,7 @@ class Outbox:
             edge.blocked = self.blocked
         self.send: Callable[[Batch], bool] = self.main[0].send if len(self.main) == 1 else self.send_to_all
         """Sends rows to the main port. False: call `resume` until it gives True."""
-        self.send_run: Callable[[list[Batch]], int] = (
+        self.send_run: Callable[[BatchRun], int] = (
             self.main[0].send_run if len(self.main) == 1 else self.send_one_by_one
         )
         """Sends batches to the main port; how many it has taken. If `blocked`, call `resume` until it gives True."""
@@ -304,7 +309,7 @@ class Outbox:
             edge.send(batch)
         return not self.blocked
 
-    def send_one_by_one(self, batches: list[Batch]) -> int:
+    def send_one_by_one(self, batches: BatchRun) -> int:
         for index, batch in enumerate(batches, 1):
             if not self.send(batch):
                 return index
@@ -319,8 +324,8 @@ class Outbox:
                 edge.send_to(owner, batch)
         return not self.blocked
 
-    def send_run_to(self, port: int, batches: list[Batch], owner: int) -> bool:
-        """`send_to` of several batches of one row or more that follow each other."""
+    def send_run_to(self, port: int, batches: BatchRun, owner: int) -> bool:
+        """`send_to` of several batches of one row or more."""
         for edge in self.ports.get(port, ()):
             edge.send_run_to(owner, batches)
         return not self.blocked

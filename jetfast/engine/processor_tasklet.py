@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from jetfast.core.batch import Batch, count_rows
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.items import ACTIVE, DONE, IDLE, ControlItem, Emit, EmitRun, Watermark
 from jetfast.core.processor import Processor, ProcessorContext, SourceProcessor
 from jetfast.engine.inbound_edge import EdgeDone, Inbound
@@ -82,7 +82,7 @@ class ProcessorTasklet:
         # A processor that blocks must be asked between any two inputs whether it was cancelled.
         self.watches_clock = processor.watches_clock
         self.steps_per_call = STEPS_PER_CALL if processor.cooperative else 1
-        self.batch: Batch | None = None
+        self.batch: Batch | BatchRun | None = None
         """What the processor is working on: its origin is told if the processor fails."""
         self.output: Iterator[Any] | None = None
         self.follow: ControlItem | None = None
@@ -214,12 +214,12 @@ class ProcessorTasklet:
                     rows_left -= rows
                     if rows_left <= 0:
                         return False
-            elif type(item) is list:
+            elif type(item) is BatchRun:
                 taken = outbox.send_run(item)
                 if taken < len(item):
-                    self.output = chain((item[taken:],), output)
-                    del item[taken:]
-                rows = count_rows(item)
+                    self.output = chain((item.slice(taken),), output)
+                    item = item.slice(0, taken)
+                rows = item.row_count
                 self.batches_out += taken
                 self.rows_out += rows
                 rows_left -= rows
@@ -244,7 +244,7 @@ class ProcessorTasklet:
             return outbox.send_to(item.port, item.batch, item.owner)
         if type(item) is EmitRun:
             self.batches_out += len(item.batches)
-            self.rows_out += count_rows(item.batches)
+            self.rows_out += item.batches.row_count
             self.emitted = True
             return outbox.send_run_to(item.port, item.batches, item.owner)
         if type(item) is Watermark:
@@ -310,23 +310,24 @@ class ProcessorTasklet:
         event = inbound.poll()
         if event is None:
             return self.watches_clock and self.tell_silence()
-        if type(event) is not Batch:
+        if type(event) is not BatchRun and type(event) is not Batch:
             self.take_control(event)
             return True
-        self.batches_in += 1
-        rows = event.row_count
-        self.rows_in += rows
-        self.batch = event
         processor = self.processor
+        if processor.process_batches is not None:
+            event = inbound.join_waiting(event, ROWS_PER_CALL)
+        elif type(event) is BatchRun:
+            event = inbound.take_apart(event)
+        self.batch = event
+        self.rows_in += event.row_count
         output: Iterable[Any]
-        if processor.process_batches is None or not (more := inbound.poll_batches(ROWS_PER_CALL - rows)):
-            output = processor.process(inbound.ordinal, event)
+        if type(event) is BatchRun:
+            assert processor.process_batches is not None
+            self.batches_in += len(event)
+            output = processor.process_batches(inbound.ordinal, event)
         else:
-            self.batches_in += len(more)
-            self.rows_in += count_rows(more)
-            output = processor.process_batches(inbound.ordinal, [event, *more])
-            if type(output) is list and all(type(item) is Batch for item in output):
-                output = (output,)
+            self.batches_in += 1
+            output = processor.process(inbound.ordinal, event)
         if type(output) is tuple:  # the common case: one batch in, one or none out
             if not output:
                 return True

@@ -9,7 +9,7 @@ terminal barrier nothing is taken in, flushed or emitted any more, and D is not 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.crash_points import reach
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import DONE, IDLE, Barrier
@@ -198,7 +198,7 @@ class SnapshotTasklet(ProcessorTasklet):
             return False
         if type(event) is Barrier:
             inbound.release()
-        elif type(event) is Batch and self.context.guarantee is Guarantee.EXACTLY_ONCE:
+        elif isinstance(event, Batch | BatchRun) and self.context.guarantee is Guarantee.EXACTLY_ONCE:
             raise ProtocolError(
                 f"step {self.name!r} was restored as finished, but rows come in: its inputs were saved as if they had "
                 "not ended"

@@ -38,14 +38,30 @@ class Batch:
 
 # any __arrow_c_stream__ or __arrow_c_array__ (Table, RecordBatchReader, polars): chunk by chunk, zero-copy slices
 def batches_from_arrow(source: object, rows_max: int = 65536) -> Iterator[Batch]: ...
-def batches_with_origin(record_batches: list[pa.RecordBatch], partition: str, first_row: int) -> list[Batch]: ...
-def count_rows(batches: list[Batch]) -> int: ...  # of all together
 
-# how many from `start` on have at least least_rows rows and at most most_rows, up to rows_max in all; and their rows
-def count_run(
-    batches: list[Batch | None], start: int, least_rows: int, most_rows: int, rows_max: int
-) -> tuple[int, int]: ...
-def concatenate(batches: Sequence[Batch]) -> Batch: ...
+class BatchRun:
+    """Batches of one schema that follow each other: an immutable sequence; each is made when it is asked for."""
+
+    schema: pa.Schema
+    row_count: int  # of all together
+    origin: tuple[str, int] | None  # of the first batch
+    @property
+    def nbytes(self) -> int: ...  # of all together
+    @staticmethod
+    def of(items: Sequence[Batch | BatchRun]) -> BatchRun: ...  # one or more of one schema, or ValueError
+    def __len__(self) -> int: ...  # batches
+    def __getitem__(self, index: int) -> Batch: ...
+    def __iter__(self) -> Iterator[Batch]: ...
+    def with_origin(self, partition: str, first_row: int) -> BatchRun: ...  # zero-copy; batches are numbered through
+    def slice(self, start: int, end: int | None = None) -> BatchRun: ...  # batches [start, end); zero-copy
+    def take_sized(self, start: int, least_rows: int, most_rows: int, rows_max: int) -> BatchRun: ...
+    # the batches from `start` on that have at least least_rows rows and at most most_rows, up to rows_max in all
+
+# items[start] and the record batches with rows that follow it, up to rows_max rows; zero-copy
+def batches_with_origin(
+    items: Sequence[object], start: int, rows_max: int, partition: str, first_row: int
+) -> BatchRun: ...
+def concatenate(batches: BatchRun | Sequence[Batch]) -> Batch: ...
 def put_beside(schema: pa.Schema, batches: Sequence[Batch]) -> Batch: ...  # zero-copy; types must be those of schema
 
 # "bytes_in_use", "bytes_pooled", "allocations" (from the system), "reuses"

@@ -9,7 +9,7 @@ from cython.operator cimport dereference
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy, memset
 from libcpp cimport bool as cbool
-from libcpp.memory cimport shared_ptr
+from libcpp.memory cimport make_shared, shared_ptr
 from libcpp.utility cimport move
 from libcpp.vector cimport vector
 
@@ -666,6 +666,178 @@ cdef object _to_arrow_array(const Column& column, object data_type):
 # ---- many batches ----------------------------------------------------------------------------------------------------
 
 
+@cython.final
+@cython.no_gc  # as Batch
+cdef class BatchRun:
+    """Batches of one schema that follow each other: an immutable sequence of `Batch`, which are made when they are looked at.
+
+    What takes or gives many batches at a time does so in one object, and touches none of them in Python.
+    Made by `of` and by the kernels.
+    """
+
+    def __init__(self):
+        raise TypeError("a BatchRun is made by BatchRun.of and by kernels")
+
+    @staticmethod
+    def of(items):
+        """Return a run of the batches of these items, one or more of Batch and BatchRun, in order.
+
+        It has the origin of the first. Raises ValueError if schemas differ.
+        """
+        cdef vector[const Rows*] rows
+        cdef vector[Rows] pieces
+        cdef size_t index
+        cdef object schema = None
+        cdef BatchRun run
+        for item in items:
+            found = append_rows(item if isinstance(item, BatchRun) else (item,), rows)
+            if schema is None:
+                schema = found
+            else:
+                _check_same_schema(found, schema)
+        if schema is None:
+            raise ValueError("a run needs one batch at least")
+        pieces.reserve(rows.size())
+        for index in range(rows.size()):
+            pieces.push_back(rows[index][0])
+        run = make_run(schema, pieces)
+        origin = items[0].origin
+        return run if origin is None else run.with_origin(*origin)
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, Py_ssize_t index):
+        cdef int64_t row = self.first_row
+        cdef Py_ssize_t before
+        if index < 0:
+            index += self.count
+        if not 0 <= index < <Py_ssize_t>self.count:
+            raise IndexError(f"batch {index} of a run of {self.count}")
+        for before in range(index):
+            row += dereference(self.pieces)[self.first + before].row_count
+        return self.batch_at(index, row)
+
+    def __iter__(self):
+        cdef int64_t row = self.first_row
+        cdef size_t index
+        for index in range(self.count):
+            batch = self.batch_at(index, row)
+            row += batch.row_count
+            yield batch
+
+    def __repr__(self):
+        return f"BatchRun({self.count} batches of {self.row_count} rows: {', '.join(self.schema.names)})"
+
+    @property
+    def origin(self):
+        """As `Batch.origin`, of the first batch."""
+        return None if self.partition is None else (self.partition, self.first_row)
+
+    @property
+    def nbytes(self):
+        """As `Batch.nbytes`, of all together."""
+        cdef int64_t total = 0
+        cdef size_t index, column
+        cdef const Rows* rows
+        for index in range(self.count):
+            rows = &dereference(self.pieces)[self.first + index]
+            for column in range(rows.columns.size()):
+                if rows.columns[column].view.layout == Layout.opaque:
+                    return sum(batch.nbytes for batch in self)
+                total += column_bytes(rows.columns[column].view)
+        return total
+
+    def with_origin(self, partition, int64_t first_row):
+        """Return these batches, known to come from a source partition, numbered through in it from `first_row` on."""
+        cdef BatchRun run = self.part(0, self.count, self.row_count)
+        run.partition = partition
+        run.first_row = first_row
+        return run
+
+    def slice(self, size_t start, end=None):
+        """Return the batches [start, end), or all from `start` on; zero-copy. ValueError outside of the run."""
+        cdef size_t behind = self.count if end is None else end
+        cdef size_t index
+        cdef int64_t rows = 0
+        if start > behind or behind > self.count:
+            raise ValueError(f"batches [{start}, {behind}) are not in a run of {self.count}")
+        for index in range(start, behind):
+            rows += dereference(self.pieces)[self.first + index].row_count
+        return self.part(start, behind, rows)
+
+    def take_sized(self, size_t start, int64_t least_rows, int64_t most_rows, int64_t rows_max):
+        """Return the batches from `start` on that have at least least_rows rows and at most most_rows each; zero-copy.
+
+        They end with the one that makes it rows_max rows or more.
+        """
+        cdef size_t end = start
+        cdef int64_t rows = 0
+        cdef int64_t row_count
+        while end < self.count and rows < rows_max:
+            row_count = dereference(self.pieces)[self.first + end].row_count
+            if not least_rows <= row_count <= most_rows:
+                break
+            rows += row_count
+            end += 1
+        return self.part(start, end, rows)
+
+    cdef BatchRun part(self, size_t start, size_t end, int64_t row_count):
+        cdef BatchRun run = BatchRun.__new__(BatchRun)
+        cdef size_t index
+        run.pieces = self.pieces
+        run.first = self.first + start
+        run.count = end - start
+        run.row_count = row_count
+        run.schema = self.schema
+        run.partition = self.partition
+        run.first_row = self.first_row
+        if self.partition is not None:
+            for index in range(start):
+                run.first_row += dereference(self.pieces)[self.first + index].row_count
+        return run
+
+    cdef Batch batch_at(self, size_t index, int64_t first_row):
+        cdef Rows rows = dereference(self.pieces)[self.first + index]
+        return _with_origin(make_batch(self.schema, rows), self.partition, first_row)
+
+
+cdef BatchRun make_run(object schema, vector[Rows]& pieces):
+    cdef BatchRun run = BatchRun.__new__(BatchRun)
+    cdef size_t index
+    run.schema = schema
+    run.pieces = make_shared[vector[Rows]](move(pieces))
+    run.count = dereference(run.pieces).size()
+    for index in range(run.count):
+        run.row_count += dereference(run.pieces)[index].row_count
+    return run
+
+
+cdef object append_rows(object batches, vector[const Rows*]& rows):
+    cdef BatchRun run
+    cdef Batch batch
+    cdef size_t index
+    cdef object schema = None
+    if isinstance(batches, BatchRun):
+        run = batches
+        for index in range(run.count):
+            rows.push_back(&dereference(run.pieces)[run.first + index])
+        return run.schema
+    for batch in batches:
+        if schema is None:
+            schema = batch.schema
+        else:
+            _check_same_schema(batch.schema, schema)
+        rows.push_back(&batch.rows)
+    return schema
+
+
+cdef int _check_same_schema(schema, first) except -1:
+    if schema is not first and not schema.equals(first):
+        raise ValueError(f"batches that follow each other must have one schema; one has\n{schema}\nthe first\n{first}")
+    return 0
+
+
 cdef class _Stream:
     """Owns an ArrowArrayStream moved out of its capsule."""
 
@@ -742,39 +914,41 @@ def batches_from_arrow(source, rows_max=65536):
         yield from _sliced(batch, limit)
 
 
-def batches_with_origin(list record_batches not None, partition, int64_t first_row):
+def batches_with_origin(items not None, Py_ssize_t start, int64_t rows_max, partition, int64_t first_row):
     """Take in record batches that follow each other in a source partition, without copying their rows.
 
-    record_batches : list of pyarrow.RecordBatch of one schema, each of one row or more
+    items : sequence; items[start] is a pyarrow.RecordBatch of one row or more, and so are those behind it up to the first other
+        item; those of them are taken that make it rows_max rows
     partition, first_row : as for `Batch.with_origin`; of the first batch
 
-    Returns a list with what `Batch.from_arrow(record_batch).with_origin(...)` gives of each, found in one call without the GIL.
+    Returns a BatchRun of what `Batch.from_arrow(record_batch).with_origin(...)` gives of each, found in one call without the GIL.
     Raises ValueError as that does, and if the schemas differ.
     """
-    cdef list batches = []
     cdef vector[ColumnType] types
     cdef vector[Rows] pieces
     cdef ArrowArray array
-    cdef size_t index
-    cdef size_t batch_count = len(record_batches)
-    cdef int64_t row = first_row
+    cdef list record_batches = []
+    cdef int64_t rows = 0
+    cdef int64_t item_rows
+    cdef Py_ssize_t index
     cdef int code = 0
-    if not record_batches:
-        return batches
-    schema = record_batches[0].schema
+    record_batch_type = pa.RecordBatch
+    for index in range(start, len(items)):
+        item = items[index]
+        if rows >= rows_max or not isinstance(item, record_batch_type):
+            break
+        item_rows = item.num_rows
+        if item_rows == 0:
+            break
+        rows += item_rows
+        record_batches.append(item)
+    schema = items[start].schema
+    pa.Table.from_batches(record_batches, schema)  # the reader would pass on whatever comes
     types = column_types(schema)
     if _has_run_ends(types):
-        for record_batch in record_batches:
-            batches.append(Batch.from_arrow(record_batch).with_origin(partition, row))
-            row += record_batch.num_rows
-        return batches
-    for record_batch in record_batches:  # the reader would pass on whatever comes
-        if not schema.equals(record_batch.schema):
-            raise ValueError(
-                f"all record batches must have the schema of the first, {', '.join(map(str, schema))}; "
-                f"one has {', '.join(map(str, record_batch.schema))}"
-            )
+        return BatchRun.of([Batch.from_arrow(piece) for piece in record_batches]).with_origin(partition, first_row)
     cdef _Stream stream = _Stream(pa.RecordBatchReader.from_batches(schema, record_batches).__arrow_c_stream__())
+    cdef size_t batch_count = len(record_batches)
     cdef KernelClock* clock = kernel_clock()
     with nogil:
         clock.enter()
@@ -787,12 +961,7 @@ def batches_with_origin(list record_batches not None, partition, int64_t first_r
         clock.leave()
     if code != 0:
         stream.fail(code)
-    plain = _plain_schema(schema) if _has_metadata(types) else schema
-    for index in range(pieces.size()):
-        row_count = pieces[index].row_count
-        batches.append(_with_origin(make_batch(plain, pieces[index]), partition, row))
-        row += row_count
-    return batches
+    return make_run(_plain_schema(schema) if _has_metadata(types) else schema, pieces).with_origin(partition, first_row)
 
 
 def _sliced(Batch batch, int64_t rows_max):
@@ -804,32 +973,6 @@ def _sliced(Batch batch, int64_t rows_max):
         yield batch.slice(start, min(rows_max, batch.row_count - start))
 
 
-def count_rows(list batches not None):
-    """Return how many rows these batches have in all."""
-    cdef int64_t rows = 0
-    cdef Batch batch
-    for batch in batches:
-        rows += batch.row_count
-    return rows
-
-
-def count_run(list batches not None, Py_ssize_t start, int64_t least_rows, int64_t most_rows, int64_t rows_max):
-    """Return how many batches from `start` on have at least least_rows rows and at most most_rows, and their rows in all.
-
-    They end with the one that makes it rows_max rows or more, and before a None.
-    """
-    cdef int64_t rows = 0
-    cdef Py_ssize_t index = start
-    cdef Batch batch
-    while index < len(batches) and rows < rows_max:
-        batch = batches[index]
-        if batch is None or not least_rows <= batch.row_count <= most_rows:
-            break
-        rows += batch.row_count
-        index += 1
-    return index - start, rows
-
-
 def concatenate(batches):
     """Return all rows of `batches`, in order, in pooled memory (a single batch is returned as it is).
 
@@ -837,6 +980,7 @@ def concatenate(batches):
     """
     if not batches:
         raise ValueError("concatenate needs at least one batch")
+    batches = list(batches)  # a run makes them as they are asked for, and does not keep them
     cdef Batch first = batches[0]
     cdef Batch batch
     if len(batches) == 1:

@@ -21,15 +21,15 @@ from jetfast.kernels.columns cimport Batch, column_types, make_batch, shared_are
 
 cdef vector[ColumnView] column_views(Batch batch, const vector[int]& indices) except *:
     cdef vector[ColumnView] views
-    copy_views(batch, indices, &views)
+    copy_views(batch.rows, indices, &views)
     return views
 
 
-cdef int copy_views(Batch batch, const vector[int]& indices, vector[ColumnView]* views) except -1:
+cdef int copy_views(const Rows& rows, const vector[int]& indices, vector[ColumnView]* views) except -1 nogil:
     cdef size_t position
     views.resize(indices.size())
     for position in range(indices.size()):
-        views[0][position] = batch.rows.columns[indices[position]].view
+        views[0][position] = rows.columns[indices[position]].view
     return 0
 
 

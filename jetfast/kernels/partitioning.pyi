@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jetfast.kernels.columns import Batch
+from jetfast.kernels.columns import Batch, BatchRun
 
 def hash_columns(columns: object) -> npt.NDArray[np.int32]: ...  # Spark SQL hash(...) of one array or a sequence
 def assign_partitions(columns: object, partition_count: int = 271) -> npt.NDArray[np.int32]: ...
@@ -22,4 +22,4 @@ class Splitter:
     ) -> None: ...
     # owners: int32, shape (partition_count,): destination of each partition, in [0, owner_count)
     def split(self, batch: Batch) -> list[Batch | None]: ...  # one per owner, None where it gets no row
-    def split_all(self, batches: list[Batch]) -> list[list[Batch]]: ...  # the parts of each owner, in order
+    def split_all(self, batches: BatchRun | Sequence[Batch]) -> list[BatchRun | None]: ...  # the parts of each owner

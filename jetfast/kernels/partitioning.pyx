@@ -9,6 +9,7 @@ import pyarrow as pa
 from cython.operator cimport dereference
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libcpp.string cimport string
+from libcpp.utility cimport move
 from libcpp.vector cimport vector
 
 from jetfast.kernels._csrc.arena cimport Block
@@ -21,7 +22,7 @@ from jetfast.kernels._csrc.partition cimport assign_partitions as assign_partiti
 from jetfast.kernels._csrc.partition cimport split_rows, split_run
 from jetfast.kernels._csrc.simd cimport SimdLevel, available_simd, choose_simd, simd_level, simd_name
 from jetfast.kernels.clocks cimport kernel_clock
-from jetfast.kernels.columns cimport Batch, column_types, import_array, make_batch, shared_arena
+from jetfast.kernels.columns cimport Batch, append_rows, column_types, import_array, make_batch, make_run, shared_arena
 
 
 cdef _check_simd():
@@ -213,36 +214,46 @@ cdef class Splitter:
 
     def split(self, Batch batch not None):
         """Return one batch per owner, None where it gets no row. ValueError if the batch has another number of columns."""
-        return [parts[0] if parts else None for parts in self.split_all([batch])]
+        cdef list parts = []
+        for run in self.split_all((batch,)):
+            if run is not None and run.row_count == batch.row_count:
+                parts.append(batch)  # it still knows where it comes from
+            else:
+                parts.append(None if run is None else run[0])
+        return parts
 
-    def split_all(self, list batches not None):
-        """Split batches that follow each other, in one call without the GIL.
+    def split_all(self, batches not None):
+        """Split batches that follow each other (a BatchRun, or a sequence of Batch), in one call without the GIL.
 
-        Returns for each owner the list of its parts, in order; where that is a mere copy, parts of several batches are one.
-        Raises ValueError if a batch has another number of columns.
+        Returns for each owner a BatchRun of its parts, in order, or None; where that is a mere copy, parts of several batches are
+        one. Raises ValueError if a batch has another number of columns.
         """
-        cdef list parts_of_owners = [[] for _ in range(self.owner_count)]
         cdef vector[const Rows*] rows
         cdef vector[Split] splits
-        cdef Batch batch
+        cdef vector[vector[Rows]] parts_of_owners
         cdef size_t column_count = len(self.schema)
         cdef size_t index
-        rows.reserve(len(batches))
-        for batch in batches:
-            if batch.rows.columns.size() != column_count:
-                raise ValueError(f"the batch has {batch.rows.columns.size()} columns, the splitter's schema {column_count}")
-            rows.push_back(&batch.rows)
-        if self.keys.empty():
-            (<list>parts_of_owners[self.owners[0]]).extend(batch for batch in batches if batch.row_count > 0)
-            return parts_of_owners
+        cdef int32_t owner
+        schema = append_rows(batches, rows)
+        parts_of_owners.resize(self.owner_count)
+        if not rows.empty() and rows[0].columns.size() != column_count:
+            raise ValueError(f"the batch has {rows[0].columns.size()} columns, the splitter's schema {column_count}")
         cdef KernelClock* clock = kernel_clock()
-        with nogil:
-            clock.enter()
-            self.split_rows_of(rows, splits)
-            clock.leave()
-        for index in range(splits.size()):
-            self._hand_out(batches[splits[index].first], splits[index], parts_of_owners)
-        return parts_of_owners
+        if self.keys.empty():
+            for index in range(rows.size()):
+                if rows[index].row_count > 0:
+                    parts_of_owners[self.owners[0]].push_back(rows[index][0])
+        else:
+            with nogil:
+                clock.enter()
+                self.split_rows_of(rows, splits)
+                clock.leave()
+            for index in range(splits.size()):
+                self._hand_out(schema, rows[splits[index].first][0], splits[index], parts_of_owners)
+        return [
+            None if parts_of_owners[owner].empty() else make_run(schema, parts_of_owners[owner])
+            for owner in range(self.owner_count)
+        ]
 
     cdef int split_rows_of(self, const vector[const Rows*]& batches, vector[Split]& splits) except -1 nogil:
         """Split batches: as many together as fit into a run, or one by one."""
@@ -284,16 +295,16 @@ cdef class Splitter:
                 )
         return 0
 
-    cdef int _hand_out(self, Batch batch, Split& split, list parts_of_owners) except -1:
-        """Append the parts of a split, whose first batch this is, to those of their owners."""
+    cdef int _hand_out(self, schema, const Rows& rows, Split& split, vector[vector[Rows]]& parts_of_owners) except -1:
+        """Append the parts of a split, whose first batch has these rows, to those of their owners."""
         cdef int32_t owner
         cdef size_t column
         if split.batch_count == 1:
             for owner in range(self.owner_count):
                 if split.parts[owner].row_count == split.row_count:
-                    (<list>parts_of_owners[owner]).append(batch)
+                    parts_of_owners[owner].push_back(rows)
                     return 0
-        opaque = _opaque_columns(batch, <int32_t*>split.order.get())
+        opaque = _opaque_columns(schema, rows, <int32_t*>split.order.get())
         for owner in range(self.owner_count):
             if split.parts[owner].row_count == 0:
                 continue
@@ -301,16 +312,18 @@ cdef class Splitter:
                 split.parts[owner].columns[column] = import_array(
                     array.slice(split.starts[owner], split.parts[owner].row_count), name
                 )
-            (<list>parts_of_owners[owner]).append(make_batch(batch.schema, split.parts[owner]))
+            parts_of_owners[owner].push_back(move(split.parts[owner]))
         return 0
 
 
-cdef list _opaque_columns(Batch batch, int32_t* order):
+cdef list _opaque_columns(schema, const Rows& rows, int32_t* order):
     """Columns that only Arrow can move, in the order of owners: (index, name, pyarrow array)."""
     cdef size_t column
-    indices = [column for column in range(batch.rows.columns.size()) if batch.rows.columns[column].view.kind == Kind.nested]
+    cdef Rows copied
+    indices = [column for column in range(rows.columns.size()) if rows.columns[column].view.kind == Kind.nested]
     if not indices:
         return []
-    rows = batch.to_arrow()
-    order_array = pa.array(np.asarray(<int32_t[:batch.row_count]>order))
-    return [(index, batch.schema.field(index).name, rows.column(index).take(order_array)) for index in indices]
+    copied = rows
+    arrow = make_batch(schema, copied).to_arrow()
+    order_array = pa.array(np.asarray(<int32_t[:rows.row_count]>order))
+    return [(index, schema.field(index).name, arrow.column(index).take(order_array)) for index in indices]

@@ -5,7 +5,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int64_t
 
 from jetfast.kernels._csrc cimport spsc_queue as cpp
-from jetfast.kernels.columns cimport Batch
+from jetfast.kernels.columns cimport Batch, BatchRun
 
 
 cdef struct Slot:
@@ -49,6 +49,8 @@ cdef class MemoryBudget:
 cdef class SpscQueue:
     """Bounded queue of Python objects, one producer thread and one consumer thread, without locks.
 
+    A BatchRun has room while at most a quarter of the capacity is taken: it stands for many batches.
+
     With a budget, a queue that is not empty takes an item only while the bytes in all queues of that budget are below
     its limit; an empty queue always takes one. So memory is bounded and no producer waits for ever.
 
@@ -86,19 +88,8 @@ cdef class SpscQueue:
 
     def offer(self, item not None, int64_t nbytes=0):
         """Producer: put an item of `nbytes` bytes in; False: no room now, nothing was taken."""
-        return self._put(item, nbytes)
-
-    def offer_batches(self, list batches not None, bint measured):
-        """Producer: put batches in, one after the other; how many had room. measured: are their bytes counted?"""
-        cdef Py_ssize_t taken = 0
-        cdef Batch batch
-        for batch in batches:
-            if not self._put(batch, batch.count_bytes() if measured else 0):
-                break
-            taken += 1
-        return taken
-
-    cdef bint _put(self, object item, int64_t nbytes) except -1:
+        if type(item) is BatchRun and 4 * self.queue.size() > self.queue.capacity():
+            return False
         if self.budget is not None and nbytes != 0 and self.budget.budget.exhausted() and not self.queue.drained():
             return False
         cdef Slot slot
@@ -118,17 +109,26 @@ cdef class SpscQueue:
         """Consumer: take the next item, or None if there is none now."""
         return self._take()
 
-    def poll_batches(self, int64_t rows_max):
-        """Consumer: take the batches that come next, up to the first other item, or to `rows_max` rows in all."""
+    def poll_batches(self, int64_t rows_max, schema):
+        """Consumer: take the batches and runs of batches that come next, up to the first other item or schema, or to `rows_max`
+        rows in all."""
         cdef list batches = []
         cdef Slot* slot
         cdef int64_t rows = 0
+        cdef object found
         while True:
             slot = self.queue.front()
-            if slot is NULL or type(<object>slot.item) is not Batch:
+            if slot is NULL:
                 return batches
-            rows += (<Batch>slot.item).row_count
-            if rows > rows_max:
+            if type(<object>slot.item) is Batch:
+                rows += (<Batch>slot.item).row_count
+                found = (<Batch>slot.item).schema
+            elif type(<object>slot.item) is BatchRun:
+                rows += (<BatchRun>slot.item).row_count
+                found = (<BatchRun>slot.item).schema
+            else:
+                return batches
+            if rows > rows_max or (found is not schema and not found.equals(schema)):
                 return batches
             batches.append(self._take())
 

@@ -5,6 +5,7 @@ from libcpp.vector cimport vector
 
 from jetfast.kernels._csrc cimport window_table as cpp
 from jetfast.kernels._csrc.accumulators cimport Field
+from jetfast.kernels._csrc.batch cimport Rows
 from jetfast.kernels._csrc.frame_table cimport FrameTable as CppFrameTable
 from jetfast.kernels._csrc.key_index cimport KeyIndex
 from jetfast.kernels._csrc.keyed_frames cimport BatchColumns, PartialColumns, Places, TableSpec
@@ -20,14 +21,16 @@ cdef class TableLayout:
     cdef TableSpec spec
     cdef vector[int] key_columns, value_columns
     cdef int time_column
-    cdef vector[BatchColumns] columns  # of the present call
+    cdef vector[const Rows*] rows  # of the present call
+    cdef vector[BatchColumns] columns  # of these
 
     cdef int set_partial_schema(self, const vector[Field]& fields, tuple times=*) except -1
     cdef object frame_schema(self, const vector[Field]& fields)
     cdef object schema_of_fields(self, const vector[Field]& fields, tuple times, time_type)
-    cdef int read_columns(self, batches) except -1
+    cdef int find_rows(self, batches) except -1
+    cdef int read_columns(self) except -1 nogil
     cdef str overflow_message(self, Overflow overflow, KeyIndex& keys)
-    cdef PartialColumns partial_columns(self, Batch batch) except *
+    cdef PartialColumns partial_columns(self, const Rows& rows) except *
 
 
 # What tables share that judge rows and emit results. Subclasses make `results` in __init__, and own it.
@@ -57,3 +60,5 @@ cdef class FrameTable:
     cdef TableLayout layout
     cdef readonly object frame_schema  # of a frame as it lies
     cdef Places places
+
+    cdef list _runs_of_owners(self, vector[Rows]& batches, const vector[int32_t]& owners, const vector[int]& is_frame)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jetfast.kernels.columns import Batch
+from jetfast.kernels.columns import Batch, BatchRun
 
 AGGREGATE_KINDS: tuple[str, ...]
 
@@ -41,7 +41,7 @@ class ResultTable:
     def accumulate(self, batch: Batch, collect_late: bool = False) -> Batch | None: ...  # late and partly late rows
     def row_counts(self) -> tuple[int, int, int, int]: ...  # on time, late, partly late, rejected: each row in one
     def emit(self, rows_max: int = 65536) -> Batch | None: ...  # next due results, ascending end; None: nothing is due
-    def emit_run(self, rows_max: int = 32768) -> list[Batch]: ...  # the same, several batches; none: nothing is due
+    def emit_run(self, rows_max: int = 32768) -> BatchRun | None: ...  # the same, several batches; None: nothing is due
     def save(self) -> list[pa.RecordBatch]: ...  # of partial_schema
     def bounds(self) -> dict[int, int]: ...  # by owned partition: up to which watermark its results were emitted
     def restore(self, rows: pa.RecordBatch) -> None: ...
@@ -77,10 +77,10 @@ class WindowTable(ResultTable):
     def keep_top(
         self, by: str, count: int, ascending: bool = False, per: Sequence[str] = ()
     ) -> None: ...  # n best only
-    def accumulate_all(self, batches: Sequence[Batch]) -> None: ...  # one after the other; late rows are only counted
+    def accumulate_all(self, batches: BatchRun | Sequence[Batch]) -> None: ...  # late rows are only counted
     def advance(self, watermark: int) -> bool: ...  # every window with end <= watermark becomes due; is there any?
     def accumulate_partials(self, batch: Batch) -> None: ...  # second stage: rows of partial_schema
-    def accumulate_all_partials(self, batches: Sequence[Batch]) -> None: ...  # one after the other
+    def accumulate_all_partials(self, batches: BatchRun | Sequence[Batch]) -> None: ...  # one after the other
     def memory(self) -> dict[str, int]: ...  # keys, frames, key_bytes, frame_bytes, bytes_per_key, ...
 
 class FrameTable:
@@ -108,12 +108,12 @@ class FrameTable:
     def set_owners(self, owners: Sequence[int] | npt.NDArray[np.int32], owner_count: int) -> None: ...
     def share_frames(self) -> None: ...  # whole frames leave as they lie, to each owner
     def accumulate(self, batch: Batch) -> None: ...
-    def accumulate_all(self, batches: Sequence[Batch]) -> None: ...  # one after the other
+    def accumulate_all(self, batches: BatchRun | Sequence[Batch]) -> None: ...  # one after the other
     def advance(self, watermark: int) -> None: ...  # frames with end <= watermark become due
     def flush(self) -> None: ...  # all frames become due
     def forget_keys(self) -> None: ...  # those that are in no frame
     def take_partials(self, rows_max: int = 65536) -> Batch | None: ...
-    def take_partial_run(self, rows_max: int = 32768) -> list[tuple[int, list[Batch]]]: ...  # by owner
+    def take_partial_run(self, rows_max: int = 32768) -> list[tuple[int, BatchRun]]: ...  # by owner
     def tell_places(self) -> None: ...  # as WindowTable
     def taken_rows(self) -> tuple[Rows, Places, Frames]: ...
     def partial_places(self) -> Places: ...  # of the rows of the last take_partials

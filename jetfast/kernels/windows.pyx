@@ -7,6 +7,7 @@ import pyarrow as pa
 from cython.operator cimport dereference
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint32_t
 from libcpp.memory cimport make_unique
+from libcpp.utility cimport move
 from libcpp.vector cimport vector
 
 from jetfast.kernels.keys import check_batch_schema, plain_field
@@ -23,7 +24,7 @@ from jetfast.kernels._csrc.keyed_frames cimport AggregateKind, AggregateSpec, Ba
 from jetfast.kernels._csrc.keyed_results cimport LateRows, Overflow
 from jetfast.kernels._csrc.kernel_clock cimport KernelClock
 from jetfast.kernels.clocks cimport kernel_clock
-from jetfast.kernels.columns cimport Batch, make_batch, shared_arena
+from jetfast.kernels.columns cimport Batch, append_rows, make_batch, make_run, shared_arena
 from jetfast.kernels.keys cimport copy_views, plain_types
 
 AGGREGATE_KINDS = (
@@ -217,22 +218,24 @@ cdef class TableLayout:
             result.append(pa.field(unused_name(name, [taken.name for taken in result]), _field_type(field)))
         return pa.schema(result)
 
-    cdef int read_columns(self, batches) except -1:
-        """Let `columns` be those of these batches. Memory is used again: one call for many batches costs each little."""
-        cdef Batch batch
-        cdef BatchColumns* columns
-        cdef size_t position = 0
-        self.columns.resize(len(batches))
-        for batch in batches:
-            if batch.schema is not self.seen_schema:
-                check_batch_schema(batch.schema, self.schema, "a batch for this window")
-                self.seen_schema = batch.schema
-            columns = &self.columns[position]
-            columns.row_count = batch.row_count
-            copy_views(batch, self.key_columns, &columns.keys)
-            columns.time = batch.rows.columns[self.time_column].view
-            copy_views(batch, self.value_columns, &columns.values)
-            position += 1
+    cdef int find_rows(self, batches) except -1:
+        """Let `rows` be those of these batches: a BatchRun or Batches, which own them."""
+        self.rows.clear()
+        schema = append_rows(batches, self.rows)
+        if schema is not None and schema is not self.seen_schema:
+            check_batch_schema(schema, self.schema, "a batch for this window")
+            self.seen_schema = schema
+        return 0
+
+    cdef int read_columns(self) except -1 nogil:
+        """Let `columns` be those of `rows`. Memory is used again: one call for many batches costs each little."""
+        cdef size_t position
+        self.columns.resize(self.rows.size())
+        for position in range(self.rows.size()):
+            self.columns[position].row_count = self.rows[position].row_count
+            copy_views(self.rows[position][0], self.key_columns, &self.columns[position].keys)
+            self.columns[position].time = self.rows[position].columns[self.time_column].view
+            copy_views(self.rows[position][0], self.value_columns, &self.columns[position].values)
         return 0
 
     cdef str overflow_message(self, Overflow overflow, KeyIndex& keys):
@@ -250,20 +253,22 @@ cdef class TableLayout:
             f" in the window [{format_time(overflow.window_start)}, {format_time(overflow.window_end)})"
         )
 
-    cdef PartialColumns partial_columns(self, Batch batch) except *:
+    cdef PartialColumns partial_columns(self, const Rows& rows) except *:
         cdef PartialColumns columns
         cdef size_t key_count = self.key_columns.size()
         cdef size_t position
-        columns.row_count = batch.row_count
-        for position in range(batch.rows.columns.size()):
+        columns.row_count = rows.row_count
+        for position in range(rows.columns.size()):
             if position < key_count:
-                columns.keys.push_back(batch.rows.columns[position].view)
-            elif batch.rows.columns[position].view.null_count > 0:
-                raise ValueError(f"column {batch.schema.names[position]!r} of partial results must not have nulls")
+                columns.keys.push_back(rows.columns[position].view)
+            elif rows.columns[position].view.null_count > 0:
+                raise ValueError(
+                    f"column {self.partial_schema.names[position]!r} of partial results must not have nulls"
+                )
             elif position == key_count:
-                columns.frame = batch.rows.columns[position].view
+                columns.frame = rows.columns[position].view
             else:
-                columns.fields.push_back(batch.rows.columns[position].view)
+                columns.fields.push_back(rows.columns[position].view)
         return columns
 
 
@@ -405,10 +410,11 @@ cdef class ResultTable:
         cdef LateRows late
         cdef LateRows* late_target = &late if collect_late else NULL
         cdef KernelClock* clock = kernel_clock()
-        self.layout.read_columns((batch,))
+        self.layout.find_rows((batch,))
         self.started = True
         with nogil:
             clock.enter()
+            self.layout.read_columns()
             self.results.accumulate(self.layout.columns[0], late_target)
             clock.leave()
         if late.rows.empty():
@@ -445,15 +451,14 @@ cdef class ResultTable:
         return make_batch(self.layout.output_schema, rows)
 
     def emit_run(self, int64_t rows_max=32768):
-        """Return the next due results as `emit` does, found in one call without the GIL: a list of batches, which ends when
-        it has rows_max rows or more. Empty: none is left."""
+        """Return the next due results as `emit` does, found in one call without the GIL: a BatchRun, which ends when it has
+        rows_max rows or more. None: none is left."""
         cdef vector[Rows] batches
         cdef int64_t row_count = 0
-        cdef size_t index
         if rows_max < 1:
             raise ValueError(f"rows_max must be at least 1, got {rows_max}")
         if not self.results.is_emitting():
-            return []
+            return None
         cdef KernelClock* clock = kernel_clock()
         try:
             with nogil:
@@ -461,14 +466,12 @@ cdef class ResultTable:
                 while row_count < rows_max and self.results.is_emitting():
                     batches.push_back(self.results.emit(_EMITTED_ROWS))
                     row_count += batches.back().row_count
+                    if batches.back().row_count == 0:
+                        batches.pop_back()
                 clock.leave()
         except OverflowError:
             raise OverflowError(self.layout.overflow_message(self.results.overflow, self.results.keys())) from None
-        return [
-            make_batch(self.layout.output_schema, batches[index])
-            for index in range(batches.size())
-            if batches[index].row_count > 0
-        ]
+        return None if batches.empty() else make_run(self.layout.output_schema, batches)
 
     def save(self):
         """Return what is open: a list of pyarrow.RecordBatch of partial_schema, of about one million rows at most.
@@ -583,10 +586,11 @@ cdef class WindowTable(ResultTable):
         """Take in several batches, one after the other, in one call without the GIL; rows that are late are only counted."""
         cdef size_t position
         cdef KernelClock* clock = kernel_clock()
-        self.layout.read_columns(batches)
+        self.layout.find_rows(batches)
         self.started = True
         with nogil:
             clock.enter()
+            self.layout.read_columns()
             for position in range(self.layout.columns.size()):
                 dereference(self.table).accumulate(self.layout.columns[position], NULL)
             clock.leave()
@@ -597,22 +601,24 @@ cdef class WindowTable(ResultTable):
         self.accumulate_all_partials((batch,))
 
     def accumulate_all_partials(self, batches):
-        """`accumulate_partials` of several batches, one after the other, in one call without the GIL."""
+        """`accumulate_partials` of several batches of one schema, one after the other, in one call without the GIL."""
+        cdef vector[const Rows*] rows
         cdef vector[PartialColumns] columns
-        cdef vector[int] is_frame
         cdef size_t position
-        cdef Batch batch
         cdef KernelClock* clock = kernel_clock()
-        columns.reserve(len(batches))
-        for batch in batches:
-            is_frame.push_back(self._is_frame(batch.schema))
-            columns.push_back(self.layout.partial_columns(batch))
-            columns.back().columns = &batch.rows
+        schema = append_rows(batches, rows)
+        if schema is None:
+            return
+        cdef bint is_frame = self._is_frame(schema)
+        columns.reserve(rows.size())
+        for position in range(rows.size()):
+            columns.push_back(self.layout.partial_columns(rows[position][0]))
+            columns.back().columns = rows[position]
         self.started = True
         with nogil:
             clock.enter()
             for position in range(columns.size()):
-                if is_frame[position]:
+                if is_frame:
                     dereference(self.table).accumulate_frame(columns[position])
                 else:
                     dereference(self.table).accumulate_partials(columns[position])
@@ -641,7 +647,7 @@ cdef class WindowTable(ResultTable):
         return dereference(self.table).is_emitting()
 
     cdef int restore_rows(self, Batch batch) except -1:
-        cdef PartialColumns columns = self.layout.partial_columns(batch)
+        cdef PartialColumns columns = self.layout.partial_columns(batch.rows)
         with nogil:
             dereference(self.table).restore(columns)
         return 0
@@ -727,9 +733,10 @@ cdef class FrameTable:
         """Take in several batches, one after the other, in one call without the GIL."""
         cdef size_t position
         cdef KernelClock* clock = kernel_clock()
-        self.layout.read_columns(batches)
+        self.layout.find_rows(batches)
         with nogil:
             clock.enter()
+            self.layout.read_columns()
             for position in range(self.layout.columns.size()):
                 dereference(self.table).accumulate(self.layout.columns[position], NULL)
             clock.leave()
@@ -763,12 +770,11 @@ cdef class FrameTable:
 
     def take_partial_run(self, int64_t rows_max=32768):
         """Return the next due partials as `take_partials` does, found in one call without the GIL, until there are rows_max rows
-        or more: a list of (owner, list of batches), each owner once. Empty: none is left."""
+        or more: a list of (owner, BatchRun), in each batches of one schema. Empty: none is left."""
         cdef vector[Rows] batches
         cdef vector[int32_t] owners
         cdef vector[int] is_frame
         cdef int64_t row_count = 0
-        cdef size_t index
         if rows_max < 1:
             raise ValueError(f"rows_max must be at least 1, got {rows_max}")
         if not dereference(self.table).has_due():
@@ -782,12 +788,28 @@ cdef class FrameTable:
                 is_frame.push_back(dereference(self.table).is_frame)
                 row_count += batches.back().row_count
             clock.leave()
-        cdef dict by_owner = {}
-        for index in range(batches.size()):
-            if batches[index].row_count > 0:
-                schema = self.frame_schema if is_frame[index] else self.layout.partial_schema
-                by_owner.setdefault(owners[index], []).append(make_batch(schema, batches[index]))
-        return list(by_owner.items())
+        return self._runs_of_owners(batches, owners, is_frame)
+
+    cdef list _runs_of_owners(self, vector[Rows]& batches, const vector[int32_t]& owners, const vector[int]& is_frame):
+        """Those of one owner together, as long as they have one schema."""
+        cdef vector[Rows] run
+        cdef vector[int] taken
+        cdef list runs = []
+        cdef size_t first, index
+        taken.resize(batches.size(), 0)
+        for first in range(batches.size()):
+            if taken[first] or batches[first].row_count == 0:
+                continue
+            run.clear()
+            for index in range(first, batches.size()):
+                if owners[index] != owners[first] or batches[index].row_count == 0:
+                    continue
+                if is_frame[index] != is_frame[first]:
+                    break
+                taken[index] = 1
+                run.push_back(move(batches[index]))
+            runs.append((owners[first], make_run(self.frame_schema if is_frame[first] else self.layout.partial_schema, run)))
+        return runs
 
     def tell_places(self):
         """As WindowTable.tell_places."""

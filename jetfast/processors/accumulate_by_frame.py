@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from jetfast.core.aggregate import AggregateColumn, AnyAggregateColumn
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.items import MAIN_PORT, Emit, EmitRun, Output
 from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.core.windows import Window
@@ -68,10 +68,10 @@ class AccumulateByFrame(Processor):
     def process(self, ordinal: int, batch: Batch) -> Iterable[Output]:
         return self.accumulate((batch,))
 
-    def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> Iterable[Output]:
+    def process_batches(self, ordinal: int, batches: BatchRun) -> Iterable[Output]:
         return self.accumulate(batches)
 
-    def accumulate(self, batches: Sequence[Batch]) -> Iterable[Output]:
+    def accumulate(self, batches: BatchRun | tuple[Batch]) -> Iterable[Output]:
         """Take in rows."""
         table = self.table
         table.accumulate_all(batches)
@@ -103,5 +103,7 @@ class AccumulateByFrame(Processor):
             for owner, partials in run:
                 if self.knows_owners:
                     yield EmitRun(self.port, partials, owner)
+                elif self.port == MAIN_PORT:
+                    yield partials
                 else:
-                    yield from partials if self.port == MAIN_PORT else (Emit(self.port, each) for each in partials)
+                    yield from (Emit(self.port, each) for each in partials)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from jetfast.core.aggregate import AnyAggregateColumn
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.items import Output
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.windows import Window
@@ -69,9 +69,9 @@ class AccumulateWhereItPays(AccumulateByFrame):
         if self.shares_frames:
             self.rows_per_partial = ROWS_PER_SHARED_PARTIAL
 
-    def accumulate(self, batches: Sequence[Batch]) -> Iterable[Output]:
+    def accumulate(self, batches: BatchRun | tuple[Batch]) -> Iterable[Output]:
         if self.passes_rows:
-            return list(batches)
+            return batches if isinstance(batches, tuple) else (batches,)
         super().accumulate(batches)
         if self.keys_max is not None and self.frames.keys > self.keys_max:
             return self.pass_rows()

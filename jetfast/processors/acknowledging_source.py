@@ -10,7 +10,7 @@ from jetfast.core.acknowledging import AcknowledgingReader, AcknowledgingSource
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import Output
 from jetfast.core.processor import BROADCAST, ProcessorContext, StateBatch
-from jetfast.core.source import PartitionReader, Rows
+from jetfast.core.source import PartitionReader, ReadyRows, Rows
 from jetfast.errors import JetfastError, JobFailedError, RestartableError
 from jetfast.processors.acknowledgements import Acknowledgements, Receipt, SavedId
 from jetfast.processors.source import ReadSource, SourceReader
@@ -51,9 +51,9 @@ class AcknowledgingSourceReader(SourceReader):
     def _assigned_again(self) -> list[str]:
         return self.all_partitions
 
-    def _read(self, partition: int) -> Rows | None:
+    def _read(self, partition: int) -> Rows | ReadyRows | None:
         rows = super()._read(partition)
-        if rows is None or not rows.receipts:
+        if not isinstance(rows, Rows) or not rows.receipts:
             return rows
         if self.guarantee is Guarantee.NONE:
             self._acknowledge([Receipt(partition, None, receipt) for receipt in rows.receipts])

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.core.aggregate import AnyAggregateColumn
-from jetfast.core.batch import Batch, concatenate
+from jetfast.core.batch import Batch, BatchRun, concatenate
 from jetfast.core.windows import Window
 from jetfast.kernels.grouping import number_places
 from jetfast.kernels.keys import check_batch_schema
@@ -94,9 +94,9 @@ class BatchResultTable(Generic[Table]):
         more = Batch.from_arrow(pa.record_batch(columns, schema=self.result_schema))
         return results.with_columns(more).select(self.output_names)
 
-    def emit_run(self) -> list[Batch]:
+    def emit_run(self) -> BatchRun | None:
         results = self.emit()
-        return [] if results is None else [results]
+        return None if results is None else BatchRun.of([results])
 
     def save(self) -> list[pa.RecordBatch]:
         saved = self.table.save_with_places()
@@ -148,7 +148,7 @@ class BatchWindowTable(BatchResultTable[WindowTable]):
         """Places, frames and states of saved rows, a partition at a time: they are added together."""
         self.watermark = MIN_TIME
 
-    def accumulate_all(self, batches: Sequence[Batch]) -> None:
+    def accumulate_all(self, batches: BatchRun | Sequence[Batch]) -> None:
         """Take in several batches, which come together, as one: what small batches cost is calls."""
         self.accumulate(concatenate(batches))
 
@@ -161,7 +161,7 @@ class BatchWindowTable(BatchResultTable[WindowTable]):
             states = batch.select(self.inputs.state_names).to_arrow().columns
             self.add_states(places, frames, [column.take(taken) for column in states])
 
-    def accumulate_all_partials(self, batches: Sequence[Batch]) -> None:
+    def accumulate_all_partials(self, batches: BatchRun | Sequence[Batch]) -> None:
         for batch in batches:
             self.accumulate_partials(batch)
 
@@ -349,7 +349,7 @@ class BatchFrameTable:
                     log = logs[frame] = StateLog(bound)
                 log.add(Piece(group_places[first:behind], column.slice(first, behind - first)))
 
-    def accumulate_all(self, batches: Sequence[Batch]) -> None:
+    def accumulate_all(self, batches: BatchRun | Sequence[Batch]) -> None:
         """Take in several batches, which come together, as one: what small batches cost is calls."""
         self.accumulate(concatenate(batches))
 
@@ -374,6 +374,6 @@ class BatchFrameTable:
                     del logs[frame]
         return self.inputs.add_states(partials, states)
 
-    def take_partial_run(self) -> list[tuple[int, list[Batch]]]:
+    def take_partial_run(self) -> list[tuple[int, BatchRun]]:
         partials = self.take_partials()
-        return [] if partials is None else [(0, [partials])]
+        return [] if partials is None else [(0, BatchRun.of([partials]))]

@@ -1,8 +1,8 @@
 """Second stage of a window in two: combines the partials of all first stages, and judges which rows are late."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.items import Output
 from jetfast.processors.sliding_window import SlidingWindowProcessor
 
@@ -25,7 +25,7 @@ class CombineFrames(SlidingWindowProcessor):
         self.count_rows()
         return ()
 
-    def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> Iterable[Output]:
+    def process_batches(self, ordinal: int, batches: BatchRun) -> Iterable[Output]:
         if ordinal != PARTIALS:
             return super().process_batches(ordinal, batches)
         self.table.accumulate_all_partials(batches)

@@ -1,11 +1,11 @@
 """Writes rows to a Sink as they come."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.items import Output
 from jetfast.core.processor import Processor, ProcessorContext, StateBatch
 from jetfast.core.source import Sink, SinkWriter
@@ -61,12 +61,12 @@ class SinkWriterProcessor(Processor):
 class PlainSinkProcessor(SinkWriterProcessor):
     """One that may be given several batches at a time, for it never waits for a transaction between two of them."""
 
-    def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> tuple[Output, ...]:
+    def process_batches(self, ordinal: int, batches: BatchRun) -> tuple[Output, ...]:
         assert self.writer is not None
         write = self.writer.write
         for batch in batches:
             call_writer(self.sink, "write", write, batch)
-            self.context.counters["rows_written"] += batch.row_count
+        self.context.counters["rows_written"] += batches.row_count
         return ()
 
 

@@ -1,8 +1,8 @@
 """Windows by key in one stage: takes rows, gives one row per key and window when the watermark has passed its end."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import BatchRun
 from jetfast.core.items import Output
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.top_results import TopResults
@@ -34,7 +34,7 @@ class SlidingWindowProcessor(KeyedWindow[Window, WindowTable | BatchWindowTable]
             return table
         return BatchWindowTable(table, self.schema, len(self.keys), self.time, self.aggregates, window)
 
-    def process_batches(self, ordinal: int, batches: Sequence[Batch]) -> Iterable[Output]:
+    def process_batches(self, ordinal: int, batches: BatchRun) -> Iterable[Output]:
         if self.collect_late:
             return [output for batch in batches for output in self.process(ordinal, batch)]
         self.table.accumulate_all(batches)

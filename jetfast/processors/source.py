@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.core.acknowledging import is_acknowledging
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.event_time import IDLE_TIMEOUT_US, PolledClock, SourceEventTime
 from jetfast.core.event_time_report import report_event_time
 from jetfast.core.items import Emit, Output
@@ -28,7 +28,7 @@ from jetfast.core.source import (
 from jetfast.core.throttling import NoThrottling, WatermarkThrottleFactory
 from jetfast.core.watermark_policies import WatermarkPolicyFactory
 from jetfast.errors import JetfastError, JobDefinitionError, JobFailedError
-from jetfast.kernels.event_times import greatest_times
+from jetfast.kernels.event_times import reached_times
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
 
 logger = logging.getLogger("jetfast")
@@ -182,17 +182,19 @@ class SourceReader(SourceProcessor):
                 self._finish(partition, output)
                 continue
             self.positions[partition] = rows.position
-            if rows.batch.row_count or rows.rejected is not None or rows.filtered_rows:
+            if _tells_of_rows(rows):
                 if not self.cooperative:
                     now = now_us()  # reading took its time
-                self._take_several(partition, rows, now, output)
+                row_count = self._take(partition, rows, now, output)
+                if self.cooperative and row_count >= LARGE_BATCH_ROWS:
+                    self._take_more(partition, row_count, now, output)
                 break
             if self.event_time is not None:
                 now = now_us()
                 output += self.event_time.observe_empty(partition, self.clock.read(now), now)
         if output:
             self.clock.stop()
-            return output
+            return _in_runs(output)
         self.clock.end_poll(now_us(), False)
         # Partitions are those that the source had when it was opened: who has none has nothing to wait for.
         return output if self.unfinished else None
@@ -298,7 +300,7 @@ class SourceReader(SourceProcessor):
         self.rotation = (self.rotation + 1) % len(unfinished)
         return unfinished[self.rotation :] + unfinished[: self.rotation]
 
-    def _read(self, partition: int) -> Rows | None:
+    def _read(self, partition: int) -> Rows | ReadyRows | None:
         reader = self.readers[partition]
         name = self.partitions[partition]
         try:
@@ -306,7 +308,9 @@ class SourceReader(SourceProcessor):
                 reader = self.source.open_reader(name, self.positions[partition], self.context)
                 self.readers[partition] = reader
                 self.read_ready[partition] = getattr(reader, "read_ready", None)
-            return reader.read()
+            read_ready = self.read_ready[partition]
+            ready = None if read_ready is None else read_ready(self._count_ready(partition))
+            return reader.read() if ready is None else ready
         except JetfastError:
             raise  # the connector has said which file or offset
         except Exception as error:
@@ -323,22 +327,6 @@ class SourceReader(SourceProcessor):
             reader.close()
         if self.event_time is not None:
             output += self.event_time.observe_finished(partition)
-
-    def _take_several(self, partition: int, rows: Rows, now: int, output: list[Output]) -> None:
-        """Take an answer and, if it is a large batch of a source that never waits, those that are there behind it."""
-        row_count = rows.batch.row_count
-        if not self.cooperative or row_count < LARGE_BATCH_ROWS:
-            self._take_run(partition, rows, None, now, output)
-            return
-        ready: ReadyRows | None = None
-        read_ready = self.read_ready[partition]
-        if read_ready is not None:
-            rows_left = self._count_ready(partition) - row_count
-            ready = read_ready(rows_left) if rows_left > 0 else None
-            if ready is not None:
-                row_count += ready.row_count
-        self._take_run(partition, rows, ready, now, output)
-        self._take_more(partition, row_count, now, output)
 
     def _count_ready(self, partition: int) -> int:
         """How many rows that are there may be taken at once.
@@ -362,55 +350,62 @@ class SourceReader(SourceProcessor):
             if rows is None:
                 self._finish(partition, output)
                 return
-            if rows.batch.row_count or rows.rejected is not None or rows.filtered_rows:
-                self._take_run(partition, rows, None, now, output)
-            else:
-                self.positions[partition] = rows.position
+            self.positions[partition] = rows.position
+            if not _tells_of_rows(rows):
                 if event_time is not None:
                     output += event_time.observe_empty(partition, self.clock.read(now), now)
-            if rows.batch.row_count < LARGE_BATCH_ROWS:
                 return
-            row_count += rows.batch.row_count
+            more = self._take(partition, rows, now, output)
+            if more < LARGE_BATCH_ROWS:
+                return
+            row_count += more
 
-    def _take_run(self, partition: int, rows: Rows, ready: ReadyRows | None, now: int, output: list[Output]) -> None:
-        """Take an answer and those that are there behind it.
+    def _take(self, partition: int, rows: Rows | ReadyRows, now: int, output: list[Output]) -> int:
+        """Turn an answer of a reader into output; how many rows it has."""
+        if isinstance(rows, Rows):
+            if rows.rejected is not None or not self._take_whole(
+                partition, self._with_origin(partition, rows.batch, rows), now, output
+            ):
+                self._take_apart(partition, rows, now, output)
+            return rows.batch.row_count
+        batches = rows.batches
+        if not self._take_whole(partition, batches, now, output):
+            for batch in batches:
+                assert batch.origin is not None
+                self._take_apart(partition, Rows(batch, rows.position, batch.origin[1]), now, output)
+        return batches.row_count
+
+    def _take_whole(self, partition: int, batches: Batch | BatchRun, now: int, output: list[Output]) -> bool:
+        """Let batches leave as they are; False if one must be looked at, and nothing was done.
 
         Their times are looked at together, which is all that most of them need, and few watermarks leave between them.
         """
-        self.positions[partition] = rows.position if ready is None else ready.position
         event_time = self.event_time
-        batches = [self._with_origin(partition, rows.batch, rows)]
-        row_count = rows.batch.row_count
-        if ready is not None:
-            batches += ready.batches
-            row_count += ready.row_count
-        reached: list[int] | None = None
-        if (
-            event_time is not None
-            and event_time.takes_greatest
-            and rows.rejected is None
-            and not event_time.is_behind(partition)
-        ):
-            reached = greatest_times(batches, self.time_column, self.batch_rows, CUT_ROWS, self.span_us)
-        if event_time is None or reached is None:
-            self._take(partition, rows, now, output)
-            if ready is not None:
-                for batch in ready.batches:
-                    assert batch.origin is not None
-                    self._take(partition, Rows(batch, ready.position, batch.origin[1]), now, output)
-            return
+        if event_time is None or not event_time.takes_greatest or event_time.is_behind(partition):
+            return False
+        reached = reached_times(
+            batches if isinstance(batches, BatchRun) else (batches,),
+            self.time_column,
+            self.batch_rows,
+            CUT_ROWS,
+            self.span_us,
+            self.watermark_span_us,
+        )
+        if reached is None:
+            return False
+        row_count = batches.row_count
         output += event_time.observe_rows(partition, self.clock.read(now))
         self.context.counters["rows_read"] += row_count
         self.next_rows[partition] += row_count
-        self.ready_span_us[partition] = reached[-1] - reached[0]
+        self.ready_span_us[partition], parts = reached
         start = 0
-        while start < len(batches):
-            end = _end_of_span(reached, start, self.watermark_span_us)
-            _append_run(output, batches[start:end])
-            output += event_time.observe_greatest(partition, max(reached[start:end]), now)
+        for end, greatest in parts:
+            output.append(batches if isinstance(batches, Batch) or len(parts) == 1 else batches.slice(start, end))
+            output += event_time.observe_greatest(partition, greatest, now)
             start = end
+        return True
 
-    def _take(self, partition: int, rows: Rows, now: int, output: list[Output]) -> None:
+    def _take_apart(self, partition: int, rows: Rows, now: int, output: list[Output]) -> None:
         """Turn one answer of a reader into output: ACTIVE, rejected rows, then batches with a watermark behind each."""
         batch = rows.batch
         row_count = batch.row_count
@@ -435,7 +430,7 @@ class SourceReader(SourceProcessor):
         start = 0
         while start < row_count:
             end = self._cut(timestamps, start, row_count)
-            _append_run(output, [batch if end - start == row_count else batch.slice(start, end - start)])
+            output.append(batch if end - start == row_count else batch.slice(start, end - start))
             if event_time is not None and timestamps is not None:
                 output += event_time.observe_timestamps(partition, timestamps[start:end], now)
             start = end
@@ -504,21 +499,24 @@ class SourceReader(SourceProcessor):
             output.append(Emit(REJECTED_PORT, rejected))
 
 
-def _append_run(output: list[Output], batches: list[Batch]) -> None:
-    """Append batches of one row or more that follow each other; several are sent together."""
-    last = output[-1] if output else None
-    if isinstance(last, list):
-        last += batches
-    elif isinstance(last, Batch):
-        output[-1] = [last, *batches]
-    else:
-        output.append(batches[0] if len(batches) == 1 else batches)
+def _tells_of_rows(rows: Rows | ReadyRows) -> bool:
+    """Is an answer of a reader more than a sound empty one?"""
+    if isinstance(rows, ReadyRows):
+        return True
+    return rows.batch.row_count > 0 or rows.rejected is not None or rows.filtered_rows > 0
 
 
-def _end_of_span(times: Sequence[int], start: int, span_us: int) -> int:
-    """Index behind the last of `times`, from `start` on, up to which none is more than `span_us` above the first."""
-    limit = times[start] + span_us
-    return next((index for index in range(start + 1, len(times)) if times[index] > limit), len(times))
+def _in_runs(output: list[Output]) -> list[Output]:
+    """The same output; batches that follow each other are sent together."""
+    groups: list[Any] = []
+    for item in output:
+        if not isinstance(item, Batch | BatchRun):
+            groups.append(item)
+        elif groups and isinstance(groups[-1], list) and item.schema.equals(groups[-1][0].schema):
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    return [item if not isinstance(item, list) else item[0] if len(item) == 1 else BatchRun.of(item) for item in groups]
 
 
 def _span_us(least: Any, greatest: Any) -> Any:

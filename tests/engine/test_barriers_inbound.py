@@ -180,8 +180,7 @@ def test_several_batches_at_once_stop_at_a_barrier():
     inbound = Inbound("step-0", [InboundEdge(0, 0, [edge])], guarantee=EO)
     for item in (batch_of(1), batch_of(2), Barrier(1), batch_of(3)):
         queue.offer(item)
-    assert values_of(inbound.poll()) == [1]
-    assert [values_of(batch) for batch in inbound.poll_batches(1000)] == [[2]]
+    assert [values_of(batch) for batch in inbound.join_waiting(inbound.poll(), 1000)] == [[1], [2]]
     assert inbound.poll() == Barrier(1)
     inbound.release()
     assert values_of(inbound.poll()) == [3]

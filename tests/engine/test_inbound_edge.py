@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.items import ACTIVE, DONE, IDLE, Watermark
 from jetfast.engine.inbound_edge import EdgeDone, Inbound, InboundEdge, InboundQueue
 from jetfast.errors import ProtocolError
@@ -244,8 +244,8 @@ def test_several_batches_at_once_come_from_all_queues_of_the_edge_that_are_awake
             queue.offer(item)
     by_edge: dict[int, list[int]] = {}
     for _ in range(2):
-        batches = [world.inbound.poll(), *world.inbound.poll_batches(100)]
-        by_edge[world.inbound.ordinal] = sorted(value for batch in batches for value in values_of(batch))
+        rows = world.inbound.join_waiting(world.inbound.poll(), 100)
+        by_edge[world.inbound.ordinal] = sorted(value for batch in BatchRun.of([rows]) for value in values_of(batch))
     assert by_edge == {0: [1, 2, 4], 1: [6]}
 
 
@@ -256,5 +256,19 @@ def test_several_batches_at_once_are_so_many_rows_at_most_over_all_queues():
         inbound_queue.poll, inbound_queue.poll_batches = queue.poll, queue.poll_batches
         for _ in range(3):
             queue.offer(batch_of(1, 2))
-    assert len(values_of(world.inbound.poll())) == 2
-    assert sum(len(values_of(batch)) for batch in world.inbound.poll_batches(7)) == 6
+    assert world.inbound.join_waiting(world.inbound.poll(), 9).row_count == 8
+    assert sorted(map(len, queues)) == [0, 2]
+
+
+def test_the_batches_of_a_run_that_is_taken_apart_come_ahead_of_what_is_behind_it():
+    world = World(1)
+    run = BatchRun.of([batch_of(1), batch_of(2), batch_of(3)])
+    world.queues[0][0].append(IDLE)
+    assert world.inbound.poll() is IDLE
+    world.queues[0][0].extend([run, Watermark(4)])
+    assert world.inbound.poll() is ACTIVE
+    taken = world.inbound.poll()
+    assert taken is run
+    first = world.inbound.take_apart(run)
+    assert [values_of(batch) for batch in (first, world.inbound.poll(), world.inbound.poll())] == [[1], [2], [3]]
+    assert world.inbound.poll() == Watermark(4)

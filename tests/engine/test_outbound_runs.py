@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.items import Watermark
 from jetfast.core.routing import local_partition_owners
 from jetfast.engine.outbound_edge import (
@@ -31,12 +31,12 @@ EDGES = {
 }
 
 
-def arrivals(kind: str, remote: bool, runs: list[int], drains: list[int], *, together: bool) -> list[list[Any]]:
+def arrivals(
+    kind: str, remote: bool, runs: list[int], drains: list[int], *, together: bool, run_bytes_max: int = 1000
+) -> list[list[Any]]:
     """What each queue gets: watermarks, and between them the values of all batches."""
     queues = [SpscQueue(2) for _ in range(3)]
-    targets = [
-        Target(0, index, queue.offer, None if remote else queue.offer_batches) for index, queue in enumerate(queues)
-    ]
+    targets = [Target(0, index, queue.offer, None if remote else run_bytes_max) for index, queue in enumerate(queues)]
     outbox = Outbox([(0, EDGES[kind](targets))])
     got: list[list[Any]] = [[] for _ in queues]
     waits = iter(drains)
@@ -46,12 +46,14 @@ def arrivals(kind: str, remote: bool, runs: list[int], drains: list[int], *, tog
         for number, queue in enumerate(queues):
             if index is None or number == index:
                 item = queue.poll()
-                if not isinstance(item, Batch):
+                if not isinstance(item, Batch | BatchRun):
                     got[number] += [] if item is None else [item]
-                elif got[number] and isinstance(got[number][-1], list):
-                    got[number][-1] += values_of(item)
+                    continue
+                values = [value for batch in BatchRun.of([item]) for value in values_of(batch)]
+                if got[number] and isinstance(got[number][-1], list):
+                    got[number][-1] += values
                 else:
-                    got[number].append(values_of(item))
+                    got[number].append(values)
 
     def settle() -> None:
         assert (outbox.count_left() > 0) == bool(outbox.blocked)
@@ -64,7 +66,7 @@ def arrivals(kind: str, remote: bool, runs: list[int], drains: list[int], *, tog
         waiting = [batch_of(*range(first + 8 * i, first + 8 * i + 8)) for i in range(length)]
         while waiting:
             if together:
-                waiting = waiting[outbox.send_run(waiting) :]
+                waiting = waiting[outbox.send_run(BatchRun.of(waiting)) :]
             else:
                 outbox.send(waiting.pop(0))
             settle()
@@ -81,11 +83,13 @@ def arrivals(kind: str, remote: bool, runs: list[int], drains: list[int], *, tog
     st.booleans(),
     st.lists(st.integers(0, 5), max_size=4),
     st.lists(st.integers(0, 2), max_size=40),
+    st.sampled_from([1, 100, 1000]),
 )
 def test_a_run_gives_each_queue_what_its_batches_one_by_one_give(
-    kind: str, remote: bool, runs: list[int], drains: list[int]
+    kind: str, remote: bool, runs: list[int], drains: list[int], run_bytes_max: int
 ) -> None:
-    assert arrivals(kind, remote, runs, drains, together=True) == arrivals(kind, remote, runs, drains, together=False)
+    together = arrivals(kind, remote, runs, drains, together=True, run_bytes_max=run_bytes_max)
+    assert together == arrivals(kind, remote, runs, drains, together=False)
 
 
 @settings(max_examples=20, deadline=None)
@@ -105,13 +109,16 @@ def test_a_run_that_is_dealt_out_loses_nothing_and_keeps_the_order_of_each_queue
 
 
 @pytest.mark.parametrize("measured", [True, False])
-def test_batches_offered_together_count_their_bytes_as_offered_alone(measured: bool) -> None:
+@pytest.mark.parametrize("small", [True, False])
+def test_a_run_that_is_small_beside_the_limit_goes_as_one_item_and_its_bytes_count(measured: bool, small: bool) -> None:
     budget = MemoryBudget(1)
     queue = SpscQueue(3, budget)
-    batches = [batch_of(1, 2), batch_of(3)]
+    run = BatchRun.of([batch_of(1, 2), batch_of(3)])
+    edge = SingleTargetEdge([Target(0, 0, queue.offer, run.nbytes if small else run.nbytes - 1)], measured, 0)
+    assert edge.send_run(run) == 2
     # A queue that is not empty takes nothing more when the budget is used up.
-    assert queue.offer_batches(batches, measured) == (1 if measured else 2)
-    assert budget.used_bytes == (batches[0].nbytes if measured else 0)
-    assert values_of(queue.poll()) == [1, 2]
+    assert edge.count_left() == (1 if measured and not small else 0)
+    assert budget.used_bytes == (0 if not measured else run.nbytes if small else run[0].nbytes)
+    item = queue.poll()
+    assert isinstance(item, BatchRun if small or not measured else Batch)
     assert budget.used_bytes == 0
-    assert queue.offer_batches([], measured) == 0

@@ -24,13 +24,19 @@ def test_record_batches_of_a_partition_are_numbered_through() -> None:
     dictionary = pa.array(["x", "y"]).dictionary_encode()
     for column in (pa.array([1, 2]), dictionary, pa.RunEndEncodedArray.from_arrays(pa.array([2]), pa.array([7]))):
         pieces = [pa.record_batch({"a": column}), pa.record_batch({"a": column}).slice(1)]
-        batches = batches_with_origin(pieces, "flights/jfk.csv", 100)
+        batches = batches_with_origin(pieces, 0, 100, "flights/jfk.csv", 100)
         assert [batch.origin for batch in batches] == [("flights/jfk.csv", 100), ("flights/jfk.csv", 102)]
         assert [batch.to_arrow() for batch in batches] == [Batch.from_arrow(piece).to_arrow() for piece in pieces]
-    assert batches_with_origin([], "flights/jfk.csv", 0) == []
+
+
+def test_record_batches_are_taken_in_up_to_something_else_or_to_so_many_rows() -> None:
+    pieces = [pa.record_batch({"a": [number] * count}) for number, count in enumerate((2, 1, 3, 0, 1))]
+    taken = [len(batches_with_origin(pieces, start, rows_max, "0", 0)) for start, rows_max in ((0, 2), (0, 3), (1, 99))]
+    assert taken == [1, 2, 2]
+    assert len(batches_with_origin((pieces[0], pieces[1], "a crash", pieces[2]), 0, 99, "0", 0)) == 2
 
 
 def test_record_batches_taken_in_together_have_one_schema() -> None:
     pieces = [pa.record_batch({"a": [1]}), pa.record_batch({"b": [1]})]
-    with pytest.raises(ValueError, match="all record batches must have the schema of the first"):
-        batches_with_origin(pieces, "0", 0)
+    with pytest.raises(ValueError, match="Schema at index 1 was different"):
+        batches_with_origin(pieces, 0, 100, "0", 0)

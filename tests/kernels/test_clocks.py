@@ -6,13 +6,13 @@ import pytest
 
 from jetfast.core.batch import Batch
 from jetfast.kernels.clocks import CpuSampler
-from jetfast.kernels.event_times import greatest_times
+from jetfast.kernels.event_times import reached_times
 from tests.kernels.test_event_times import batch_of, pa
 
 
 def busy(batch: Batch) -> None:
     for _ in range(300):
-        greatest_times([batch], 1, 65_536, 0, 1_000_000)
+        reached_times([batch], 1, 65_536, 0, 1_000_000, 0)
 
 
 def test_kernels_are_part_of_the_time_of_their_thread_and_only_while_it_is_sampled() -> None:

@@ -17,8 +17,6 @@ from jetfast.kernels.columns import (
     arena_statistics,
     batches_from_arrow,
     concatenate,
-    count_rows,
-    count_run,
     pooled_memory,
     release_pooled,
 )
@@ -447,16 +445,3 @@ def test_batches_can_be_pickled() -> None:
 
     rows = batch_of(a=pa.array([1, None]), b=pa.array(["x", "y"]).dictionary_encode())
     same(pickle.loads(pickle.dumps(Batch.from_arrow(rows))), rows)
-
-
-def test_a_run_of_batches_ends_before_one_of_another_size_and_when_it_has_rows_enough() -> None:
-    whole = Batch.from_arrow(pa.record_batch({"a": list(range(8))}))
-    batches = [whole.slice(0, count) for count in (3, 4, 5, 2, 8)]
-    assert count_rows(batches) == 22
-    assert count_rows([]) == 0
-    assert count_run(batches, 0, 3, 5, 100) == (3, 12)
-    assert count_run(batches, 3, 3, 5, 100) == (0, 0)
-    assert count_run(batches, 0, 3, 5, 7) == (2, 7)
-    assert count_run(batches, 0, 3, 5, 8) == (3, 12)
-    assert count_run([*batches[:2], None], 1, 1, 8, 100) == (1, 4)
-    assert count_run(batches, 5, 1, 8, 100) == (0, 0)

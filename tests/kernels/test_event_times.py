@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetfast.core.batch import Batch
-from jetfast.kernels.event_times import greatest_times
+from jetfast.core.batch import Batch, BatchRun
+from jetfast.kernels.event_times import reached_times
 
 TYPES = [pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")] + [pa.date32(), pa.date64()]
 
@@ -19,7 +19,11 @@ def batch_of(values: list[int | None], data_type: pa.DataType) -> Batch:
 def greatest_of(
     *batches: Batch, column: int = 1, rows_max: int = 100, small_rows: int = 100, span_us: int = 0
 ) -> list[int] | None:
-    return greatest_times(list(batches), column, rows_max, small_rows, span_us)
+    """The greatest time of each batch, one by one; None if one must be cut."""
+    reached = [reached_times((batch,), column, rows_max, small_rows, span_us, 0) for batch in batches]
+    together = reached_times(batches, column, rows_max, small_rows, span_us, 0)
+    assert (together is None) == (None in reached)
+    return None if None in reached else [greatest for _, [(_, greatest)] in reached]
 
 
 @settings(max_examples=150, deadline=None)
@@ -62,6 +66,22 @@ def test_each_batch_has_its_own_greatest_time_unless_one_must_be_looked_at() -> 
     assert greatest_of(*batches) == [3, 7, 6]
     assert greatest_of() == []
     assert greatest_of(*batches, batch_of([None], pa.timestamp("us"))) is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 50), min_size=1, max_size=12), st.integers(0, 60))
+def test_batches_belong_together_as_long_as_none_is_far_above_the_first(tops: list[int], part_span_us: int) -> None:
+    expected: list[tuple[int, int]] = []
+    first = 0
+    for index, top in enumerate(tops):
+        if not expected or top - first > part_span_us:
+            first = top
+            expected.append((index + 1, top))
+        else:
+            expected[-1] = index + 1, max(top, expected[-1][1])
+    run = BatchRun.of([batch_of([top], pa.timestamp("us")) for top in tops])
+    assert reached_times(run, 1, 100, 100, 0, part_span_us) == (tops[-1] - tops[0], expected)
+    assert reached_times((), 1, 100, 100, 0, part_span_us) == (0, [])
 
 
 def test_a_batch_of_too_many_rows_or_one_that_is_not_small_and_spans_too_much_must_be_cut() -> None:

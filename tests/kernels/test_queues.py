@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.kernels.queues import MemoryBudget, SpscQueue
 
 
@@ -127,18 +127,33 @@ def test_sizes_that_make_no_sense_are_refused():
         SpscQueue(1).offer(None)
 
 
-def test_batches_next_to_each_other_are_taken_at_once_up_to_another_item_and_to_so_many_rows():
+def test_batches_next_to_each_other_are_taken_at_once_up_to_another_item_or_schema_and_to_so_many_rows():
     def rows(count):
         return Batch.from_arrow(pa.record_batch({"x": list(range(count))}))
 
+    wide = Batch.from_arrow(pa.record_batch({"x": [1], "y": [2]}))
     queue = SpscQueue(16)
-    items = [rows(3), rows(4), "watermark", rows(5), rows(6)]
+    items = [rows(3), BatchRun.of([rows(1), rows(3)]), "watermark", rows(5), rows(6), wide]
+    schema = rows(1).schema
     for item in items:
         assert queue.offer(item, 1)
-    assert queue.poll_batches(2) == []
-    assert queue.poll_batches(3) == items[:1]
-    assert queue.poll_batches(100) == items[1:2]
-    assert queue.poll_batches(100) == []
+    assert queue.poll_batches(2, schema) == []
+    assert queue.poll_batches(3, wide.schema) == []
+    assert queue.poll_batches(3, schema) == items[:1]
+    assert queue.poll_batches(100, schema) == items[1:2]
+    assert queue.poll_batches(100, schema) == []
     assert queue.poll() == "watermark"
-    assert queue.poll_batches(11) == items[3:]
-    assert queue.poll_batches(11) == []
+    assert queue.poll_batches(100, schema) == items[3:5]
+    assert queue.poll_batches(100, wide.schema) == [wide]
+    assert queue.poll_batches(11, schema) == []
+
+
+def test_a_run_has_room_while_a_quarter_is_taken_at_most() -> None:
+    run = BatchRun.of([Batch.from_arrow(pa.record_batch({"x": [1]}))])
+    queue = SpscQueue(8)
+    assert [queue.offer(run) for _ in range(4)] == [True, True, True, False]
+    assert queue.offer("watermark")
+    assert [queue.poll() for _ in range(2)] == [run, run]
+    assert queue.offer(run)
+    alone = SpscQueue(1)
+    assert [alone.offer(run), alone.offer(run), alone.poll() is run, alone.offer(run)] == [True, False, True, True]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetfast.core.aggregate import AggregateColumn, AggregateKind
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.items import Emit, Output, Watermark, one_by_one
 from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.core.windows import Window
@@ -64,7 +64,8 @@ def test_rows_that_partials_stand_for_by_the_few_pass_by_and_are_tried_again_lat
     first.process(0, frame(8, 1, 1))
     assert ports(first.process_watermark(10)) == [PARTIALS_PORT] * 2  # the frame that is open leaves, too
     for number in range(1, 17):
-        assert ports(first.process_batches(0, [frame(8, 1, number), frame(8, 1, number)])) == [0, 0]
+        run = BatchRun.of([frame(8, 1, number), frame(8, 1, number)])
+        assert list(first.process_batches(0, run)) == [run]
         assert list(first.process_watermark(10 * (number + 1))) == []
     assert list(first.process(0, frame(8, ROWS_PER_PARTIAL, 18))) == []
     assert ports(first.process_watermark(190)) == [PARTIALS_PORT]

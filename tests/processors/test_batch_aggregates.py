@@ -275,7 +275,9 @@ def in_two_stages(window: Window, keys: list[str], inputs: list[Any], first_stag
     for item in [*inputs, Watermark(MAX_TIME)]:
         if item is IDLE or isinstance(item, Watermark):
             for first in firsts:
-                for partials in first.process_idle() if item is IDLE else first.process_watermark(item.value):
+                for partials in one_by_one(
+                    first.process_idle() if item is IDLE else first.process_watermark(item.value)
+                ):
                     assert partials.schema.equals(first.partial_schema)
                     assert list(second.process(0, Batch.decode(partials.schema, b"".join(partials.encode())))) == []
             if isinstance(item, Watermark):
@@ -315,7 +317,7 @@ def test_state_that_one_stage_saved_goes_on_in_two():
     for item in [*INPUTS[half:], Watermark(MAX_TIME)]:
         partials = []
         if isinstance(item, Watermark):
-            partials = list(first.process_watermark(item.value))
+            partials = list(one_by_one(first.process_watermark(item.value)))
         elif item is not IDLE:
             first.process(0, Batch.from_arrow(item))
         for each in partials:

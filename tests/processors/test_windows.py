@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetfast.core.aggregate import AggregateColumn, AggregateKind
-from jetfast.core.batch import Batch
+from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.items import IDLE, Watermark, one_by_one
 from jetfast.core.processor import BROADCAST, ProcessorContext
 from jetfast.core.state_sharing import share_state
@@ -372,7 +372,7 @@ def test_batches_together_give_what_they_give_one_by_one(batches, watermark, lat
         first.open(ProcessorContext("first"))
         partials = []
         for batch in batches:
-            partials += [*first.process(0, batch), *first.flush()]
+            partials += one_by_one([*first.process(0, batch), *first.flush()])
         batches = partials
     found = []
     for together in (False, True):
@@ -386,7 +386,7 @@ def test_batches_together_give_what_they_give_one_by_one(batches, watermark, lat
         processor.open(context)
         output = list(processor.process_watermark(watermark))
         if together:
-            output += processor.process_batches(0, batches)
+            output += processor.process_batches(0, BatchRun.of(batches)) if batches else ()
         else:
             for batch in batches:
                 output += processor.process(0, batch)
