@@ -166,7 +166,7 @@ def test_a_job_runs_on_the_slots_that_are_left_and_on_those_that_come_back(
     pipeline.read(jf.generator({"row": pa.int64()}, rate=1000, partitions=6)).write(
         jf.files(str(tmp_path / "out"), format="parquet")
     )
-    wishes = SnapshotWishes(store=jf.snapshots.directory(tmp_path / "snapshots"), interval="20ms")
+    wishes = SnapshotWishes(store=jf.snapshots.directory(tmp_path / "snapshots"), interval="200ms")
     submission = accept_submission(
         pipeline,
         cluster="spark",
@@ -201,6 +201,7 @@ def test_a_job_runs_on_the_slots_that_are_left_and_on_those_that_come_back(
     jobs.change(8)
     until(lambda: runs_on(3))
     assert jobs.busy == 3, "no more than it was submitted with"
+    assert "terminal" in {snapshot["kind"] for snapshot in job.metrics["snapshots"]}, "not as after a failure"
     job.cancel()
     with pytest.raises(JobCancelledError):
         job.wait(PATIENCE_S)
