@@ -27,6 +27,7 @@ struct Column {
   std::shared_ptr<const void> owner;               // validity, values, offsets, bytes
   std::shared_ptr<const Column> dictionary;        // Layout::dictionary: view.dictionary is &dictionary->view
   std::shared_ptr<const ViewBuffers> view_buffers;  // Layout::views: view.view_buffers is its pointers.data()
+  bool comes_again = false;                         // its maker will send this memory again: see sent_columns.hpp
   // Layout::opaque: view.values is a `const ArrowArray*` (arrow_c_data.hpp) and view.bits_offset the first row of it.
 
   // What a fresh column writes through; only for whoever allocated it, before it is shared.
@@ -126,6 +127,18 @@ inline ColumnView type_of(const ColumnView& view) {
   type.precision = view.precision;
   type.scale = view.scale;
   return type;
+}
+
+inline bool is_same_type(const ColumnView& left, const ColumnView& right) {
+  return left.kind == right.kind && left.layout == right.layout && left.unit == right.unit && left.width == right.width &&
+         left.code_unsigned == right.code_unsigned && left.precision == right.precision && left.scale == right.scale;
+}
+
+// Do the same rows lie in the same memory? (Of dictionaries: the codes.)
+inline bool is_same_memory(const ColumnView& left, const ColumnView& right) {
+  return left.row_count == right.row_count && left.values == right.values && left.offsets == right.offsets &&
+         left.bytes == right.bytes && left.validity == right.validity && left.validity_offset == right.validity_offset &&
+         left.bits_offset == right.bits_offset;
 }
 
 // Count the nulls of a bitmap again; one without any is dropped.

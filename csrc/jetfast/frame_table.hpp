@@ -210,7 +210,10 @@ class FrameTable : public SlotFrames {
   }
 
   Column zeros_for(int64_t count) {
-    if (zeros_.view.row_count < count) zeros_ = constant_column(0);
+    if (zeros_.view.row_count < count) {
+      zeros_ = constant_column(0);
+      zeros_.comes_again = true;
+    }
     return slice_column(zeros_, 0, count);
   }
 
@@ -309,6 +312,7 @@ class FrameTable : public SlotFrames {
       present_.resize(owned.end - owned.start);
       std::iota(present_.begin(), present_.end(), owned.start);
       owned.columns = keys_.keys_of(present_.data(), static_cast<int64_t>(present_.size()), arena_);
+      for (Column& column : owned.columns) column.comes_again = true;
     }
     listed_since_ = 0;
     ordered_releases_ = listed_releases_ = keys_.releases();

@@ -51,13 +51,8 @@ class KnownKeys {
 
     bool is_of(const Rows& batch) const {
       if (row_count != batch.row_count) return false;
-      for (size_t column = 0; column < columns.size(); ++column) {
-        const ColumnView &left = columns[column].view, &right = batch.columns[column].view;
-        if (left.values != right.values || left.offsets != right.offsets || left.bytes != right.bytes ||
-            left.validity != right.validity || left.validity_offset != right.validity_offset ||
-            left.bits_offset != right.bits_offset)
-          return false;
-      }
+      for (size_t column = 0; column < columns.size(); ++column)
+        if (!is_same_memory(columns[column].view, batch.columns[column].view)) return false;
       return true;
     }
   };

@@ -6,6 +6,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+class SentColumns:
+    """What the receiver of a channel keeps, as its sender knows it: 64 columns at most, of 16 MB."""
+
+    def settle(self) -> None: ...  # the message that was encoded last has left
+
+class ReceivedColumns:
+    """What a channel keeps since it comes again."""
+
 class Batch:
     """Rows in columns: immutable, counted references to pooled memory or to foreign Arrow buffers (zero-copy)."""
 
@@ -32,9 +40,11 @@ class Batch:
     def with_columns(self, other: Batch) -> Batch: ...  # those of `other` replace columns or are appended; zero-copy
     def timestamps(self, column: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]: ...
     # microseconds (floored), and validity (None: none is null); date and timestamp columns. ValueError on overflow
-    def encode(self) -> list[memoryview]: ...  # framed columns: a header, then the buffers; joined they are one message
-    @staticmethod
-    def decode(schema: pa.Schema, message: object) -> Batch: ...  # zero-copy: keeps the message (a buffer) alive
+    def that_comes_again(self, columns: Sequence[str]) -> Batch: ...  # the memory of these will be sent again
+    # framed columns: a header, then the buffers; joined they are one message. What `sent` has is not sent again
+    def encode(self, sent: SentColumns | None = None) -> list[memoryview]: ...
+    @staticmethod  # zero-copy: keeps the message (a buffer) alive
+    def decode(schema: pa.Schema, message: object, received: ReceivedColumns | None = None) -> Batch: ...
 
 # any __arrow_c_stream__ or __arrow_c_array__ (Table, RecordBatchReader, polars): chunk by chunk, zero-copy slices
 def batches_from_arrow(source: object, rows_max: int = 65536) -> Iterator[Batch]: ...

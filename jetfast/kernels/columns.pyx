@@ -36,6 +36,8 @@ from jetfast.kernels._csrc.column_view cimport ColumnView, Kind, Layout, TimeUni
 from jetfast.kernels._csrc.framing cimport Message, OpaqueBytes, decode_rows, encode_rows
 from jetfast.kernels._csrc.gather cimport concatenate_columns, first_out_of_range, take_column
 from jetfast.kernels._csrc.kernel_clock cimport KernelClock
+from jetfast.kernels._csrc.sent_columns cimport ReceivedColumns as CppReceivedColumns
+from jetfast.kernels._csrc.sent_columns cimport SentColumns as CppSentColumns
 from jetfast.kernels._csrc.timestamps cimport convert_to_microseconds, expand_validity, is_time_kind
 
 from jetfast.kernels.clocks cimport kernel_clock
@@ -204,6 +206,25 @@ cdef Column import_array(object array, object name) except *:
 
         return import_array(pc.run_end_decode(pa.Array._import_from_c_capsule(schema_capsule, array_capsule)), name)
     return import_single(type, _array_pointer(array_capsule))
+
+
+# ---- what a channel carries once -------------------------------------------------------------------------------------
+
+
+cdef class SentColumns:
+    """Columns that the receiver of a channel keeps, as its sender knows them: 64 at most, of 16 MB. One thread at a time."""
+
+    cdef CppSentColumns columns
+
+    def settle(self):
+        """The message that was encoded last has left."""
+        self.columns.settle()
+
+
+cdef class ReceivedColumns:
+    """Columns that a channel keeps since they come again: what its sender's `SentColumns` says. One thread at a time."""
+
+    cdef CppReceivedColumns columns
 
 
 # ---- the batch -------------------------------------------------------------------------------------------------------
@@ -494,8 +515,18 @@ cdef class Batch:
         return times, validity
 
 
-    def encode(self):
+    def that_comes_again(self, columns):
+        """Return these rows, with the word of their maker that the memory of these columns (names) will be sent again."""
+        cdef Rows rows = self.rows
+        for name in columns:
+            rows.columns[self.find_column(name)].comes_again = True
+        return _with_origin(make_batch(self.schema, rows), self.partition, self.first_row)
+
+    def encode(self, SentColumns sent=None):
         """Return the rows as one message in pieces: a header, then the buffers with the padding between them.
+
+        sent : of the channel that the message is for: what it has sent before and will come again is not sent again.
+            `sent.settle()` says that the message has left; without it the next one is encoded as if this had never been
 
         Returns
         -------
@@ -515,10 +546,13 @@ cdef class Batch:
                 opaque.push_back(bytes_of_column)
         cdef _EncodedBatch encoded = _EncodedBatch.__new__(_EncodedBatch)
         encoded.kept = kept
+        cdef CppSentColumns* columns = NULL
+        if sent is not None:
+            columns = &sent.columns
         cdef KernelClock* clock = kernel_clock()
         with nogil:
             clock.enter()
-            encoded.message = encode_rows(dereference(_arena), self.rows, opaque)
+            encoded.message = encode_rows(dereference(_arena), self.rows, opaque, columns)
             clock.leave()
         cdef int64_t position = <int64_t>encoded.message.header.size() * 8
         pieces = [_piece(encoded, encoded.message.header.data(), position)]
@@ -533,11 +567,12 @@ cdef class Batch:
         return pieces
 
     @staticmethod
-    def decode(schema, message):
+    def decode(schema, message, ReceivedColumns received=None):
         """Return the batch that a message holds, zero-copy: the batch keeps the message's buffer.
 
         schema : pyarrow.Schema of the batch that was encoded
         message : object with the buffer protocol, contiguous bytes; copied only if not aligned to 8 bytes
+        received : of the channel that the message came on, if it was encoded with a `SentColumns`; messages in their order
 
         Every size, offset, code and view in it is checked, nested columns by Arrow: a damaged message gives an error or
         other values, and never makes anybody read outside of it. That text is UTF-8 is not checked, but in nested columns.
@@ -553,6 +588,9 @@ cdef class Batch:
         cdef Block copied
         cdef _SchemaTypes known = _known_types(schema)
         cdef Rows rows
+        cdef CppReceivedColumns* columns = NULL
+        if received is not None:
+            columns = &received.columns
         cdef KernelClock* clock = kernel_clock()
         with nogil:
             clock.enter()
@@ -563,7 +601,7 @@ cdef class Batch:
                 owner = owned_by(copied)
             else:
                 owner = owned_by(held)
-            rows = decode_rows(known.types, bytes_start, size, owner)
+            rows = decode_rows(dereference(_arena), known.types, bytes_start, size, owner, columns)
             clock.leave()
         cdef size_t index
         cdef Column* column

@@ -173,7 +173,7 @@ void messages_survive_damage() {
   const auto decode = [&](const std::vector<uint8_t>& from) {  // into memory of exactly its size, so that any overrun shows
     auto owner = std::shared_ptr<uint8_t>(new uint8_t[from.size() + 1], [](uint8_t* memory) { delete[] memory; });
     if (!from.empty()) std::memcpy(owner.get(), from.data(), from.size());
-    const Rows rows = decode_rows(types, owner.get(), static_cast<int64_t>(from.size()), owner);
+    const Rows rows = decode_rows(arena, types, owner.get(), static_cast<int64_t>(from.size()), owner);
     std::vector<int32_t> order;
     for (int64_t row = rows.row_count - 1; row >= 0; --row) order.push_back(static_cast<int32_t>(row));
     for (const Column& column : rows.columns) take_column(arena, column, order.data(), rows.row_count);

@@ -607,10 +607,10 @@ std::vector<uint8_t> message_bytes(const Message& message) {
   return bytes;
 }
 
-Rows decode_copy(const std::vector<ColumnType>& types, const std::vector<uint8_t>& bytes) {
+Rows decode_copy(const std::vector<ColumnType>& types, const std::vector<uint8_t>& bytes, ReceivedColumns& received) {
   std::shared_ptr<uint8_t> owner(new uint8_t[bytes.size()], [](uint8_t* memory) { delete[] memory; });
   if (!bytes.empty()) std::memcpy(owner.get(), bytes.data(), bytes.size());
-  return decode_rows(types, owner.get(), static_cast<int64_t>(bytes.size()), owner);
+  return decode_rows(arena(), types, owner.get(), static_cast<int64_t>(bytes.size()), owner, &received);
 }
 
 void check_messages(const Rows& rows, const Values& expected, const std::vector<ColumnType>& types, Choices& choices) {
@@ -618,17 +618,21 @@ void check_messages(const Rows& rows, const Values& expected, const std::vector<
   std::vector<OpaqueBytes> opaque;
   for (const Column& column : rows.columns)
     if (is_opaque(column)) opaque.push_back({nested.data(), static_cast<int64_t>(nested.size())});
+  Rows sent_rows = rows;
+  for (Column& column : sent_rows.columns) column.comes_again = choices.one_in(2);
+  SentColumns sent;
+  ReceivedColumns received;
   std::vector<uint8_t> bytes;
-  {
-    const Message message = encode_rows(arena(), rows, opaque);
-    bytes = message_bytes(message);
+  for (int turn = 0; turn < 2; ++turn) {
+    bytes = message_bytes(encode_rows(arena(), sent_rows, opaque, &sent));
+    sent.settle();
+    const Rows decoded = decode_copy(types, bytes, received);
+    CHECK(decoded.row_count == rows.row_count);
+    check_rows(decoded, expected);
+    for (const Column& column : decoded.columns)
+      if (is_opaque(column))
+        CHECK(std::string(static_cast<const char*>(column.view.values), static_cast<size_t>(column.view.bits_offset)) == nested);
   }
-  const Rows decoded = decode_copy(types, bytes);
-  CHECK(decoded.row_count == rows.row_count);
-  check_rows(decoded, expected);
-  for (const Column& column : decoded.columns)
-    if (is_opaque(column))
-      CHECK(std::string(static_cast<const char*>(column.view.values), static_cast<size_t>(column.view.bits_offset)) == nested);
 
   const int64_t changes = choices.below(6);
   if (changes == 0 || bytes.empty()) return;
@@ -649,7 +653,7 @@ void check_messages(const Rows& rows, const Values& expected, const std::vector<
   }
   if (choices.one_in(3)) bytes.resize(static_cast<size_t>(choices.content_below(static_cast<int64_t>(bytes.size()) + 1)));
   try {
-    touch(decode_copy(types, bytes), types);
+    touch(decode_copy(types, bytes, received), types);
   } catch (const std::invalid_argument&) {
   }
 }

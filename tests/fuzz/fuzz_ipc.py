@@ -29,7 +29,7 @@ from pyarrow import fs
 from jetfast.connectors.columnar_files import IpcReader
 from jetfast.connectors.file_formats import TextOptions
 from jetfast.connectors.file_readers import look_at_file
-from jetfast.kernels.columns import Batch, concatenate
+from jetfast.kernels.columns import Batch, ReceivedColumns, SentColumns, concatenate
 from jetfast.kernels.keys import KeyIndex
 from jetfast.kernels.partitioning import Splitter, check_key_types, hash_columns
 
@@ -184,13 +184,18 @@ class Fuzzer:
             getattr(self, f"through_{door}")(rows, rng)
 
     def through_message(self, rows: pa.RecordBatch, rng: random.Random) -> None:
-        message = damaged(rng, b"".join(Batch.from_arrow(rows).encode()))
-        try:
-            batch = Batch.decode(rows.schema, message)
-        except ValueError:
-            return
-        self.taken_in += 1
-        exercise(batch, rng)
+        sent, received = SentColumns(), ReceivedColumns()
+        names = [name for name in rows.schema.names if rows.schema.names.count(name) == 1]
+        whole = Batch.from_arrow(rows).that_comes_again(rng.sample(names, rng.randint(0, len(names))))
+        for part in (whole, whole, whole.slice(rows.num_rows // 2), whole):
+            message = b"".join(part.encode(sent))
+            sent.settle()
+            try:
+                batch = Batch.decode(rows.schema, damaged(rng, message) if rng.random() < 0.5 else message, received)
+            except ValueError:
+                continue
+            self.taken_in += 1
+            exercise(batch, rng)
 
     def through_ipc(self, rows: pa.RecordBatch, rng: random.Random) -> None:
         is_stream = rng.random() < 0.5

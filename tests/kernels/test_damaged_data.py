@@ -68,7 +68,7 @@ def test_offsets_and_codes_need_not_be_aligned() -> None:
 def test_a_message_without_the_bytes_of_a_nested_column_is_refused() -> None:
     rows = batch_of(a=pa.array([[1, 2], [3]]))
     message = message_of(rows)
-    message[9 * 8 : 10 * 8] = bytes(8)
+    message[10 * 8 : 11 * 8] = bytes(8)
     with pytest.raises(ValueError, match="column 'a': has no bytes"):
         Batch.decode(rows.schema, message)
 
@@ -102,7 +102,7 @@ def test_damaged_offsets_of_a_nested_column_are_refused(damage: Callable[[bytear
 def test_a_message_of_more_rows_than_row_numbers_is_refused() -> None:
     rows = batch_of(a=pa.nulls(1))
     message = message_of(rows)
-    for word in (3, 5):  # of the batch, of the column
+    for word in (3, 6):  # of the batch, of the column
         message[word * 8 : word * 8 + 8] = (2**31).to_bytes(8, "little")
     with pytest.raises(ValueError, match="impossible number of rows"):
         Batch.decode(rows.schema, message)

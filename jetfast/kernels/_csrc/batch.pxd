@@ -13,6 +13,7 @@ cdef extern from "jetfast/batch.hpp" namespace "jetfast" nogil:
         Column() except +
         ColumnView view
         shared_ptr[const void] owner
+        cbool comes_again
 
     cdef cppclass Rows:
         Rows() except +

@@ -6,6 +6,7 @@ from libcpp.vector cimport vector
 from jetfast.kernels._csrc.arena cimport Arena
 from jetfast.kernels._csrc.arrow_c_data cimport ColumnType
 from jetfast.kernels._csrc.batch cimport Rows
+from jetfast.kernels._csrc.sent_columns cimport ReceivedColumns, SentColumns
 
 
 cdef extern from "jetfast/framing.hpp" namespace "jetfast" nogil:
@@ -22,6 +23,6 @@ cdef extern from "jetfast/framing.hpp" namespace "jetfast" nogil:
         const void* bytes
         int64_t size
 
-    Message encode_rows(Arena& arena, const Rows& rows, const vector[OpaqueBytes]& opaque) except +
-    Rows decode_rows(const vector[ColumnType]& types, const uint8_t* bytes, int64_t size,
-                     const shared_ptr[const void]& owner) except +
+    Message encode_rows(Arena& arena, const Rows& rows, const vector[OpaqueBytes]& opaque, SentColumns* sent) except +
+    Rows decode_rows(Arena& arena, const vector[ColumnType]& types, const uint8_t* bytes, int64_t size,
+                     const shared_ptr[const void]& owner, ReceivedColumns* received) except +
