@@ -7,7 +7,12 @@ One frame is a head of 32 bytes and, for rows, the buffers of `Batch.encode` one
 
     kind       ROWS     WATERMARK   IDLE  ACTIVE  DONE   BARRIER              CREDIT    RING
     value      rows     us          0     0       0      snapshot id          items     0
-    flag       0        0           0     0       0      1 if terminal        0         0
+    flag       types    0           0     0       0      1 if terminal        0         0
+
+What both ends know is not sent again. A column that comes again is sent once for each channel, later the number of the
+place where the receiver keeps it (`SentColumns`). Types are those of the channel's schema (0), or of another one that
+its sender has told (1 to 7, in this order): in the frame with 128 + its number, whose payload begins with the length of
+the schema (u64) and the schema, as Arrow writes it, filled up to 64 bytes.
 
 A channel starts without credit. The receiving end grants `capacity` when it is opened, and later what its processor
 has taken, half a capacity at a time. So nothing can arrive before its receiver stands, the reading thread always has a
@@ -45,7 +50,7 @@ from jetfast.engine.shared_rings import can_share, make_ring, map_ring
 from jetfast.engine.transport import ChannelId, PeerStatistics
 from jetfast.errors import ProtocolError, TransportError
 from jetfast.kernels.byte_rings import RingReader, RingWriter
-from jetfast.kernels.columns import pooled_memory
+from jetfast.kernels.columns import ReceivedColumns, SentColumns, pooled_memory
 
 logger = logging.getLogger("jetfast")
 
@@ -61,6 +66,10 @@ RING_BYTES_MIN = 64 * 1024
 
 _HEAD = struct.Struct("<BBHIIIQq")
 _FIRST_ROW = struct.Struct("<q")
+_SCHEMA_BYTES = struct.Struct("<Q")
+_SCHEMAS_MAX = 8
+_TOLD = 128
+"""Added to the number of a schema that is told in this frame."""
 _ROWS, _WATERMARK, _IDLE, _ACTIVE, _DONE, _BARRIER, _CREDIT, _RING = range(1, 9)
 _SIGNALS = {_IDLE: IDLE, _ACTIVE: ACTIVE, _DONE: DONE}
 _KINDS = {signal: kind for kind, signal in _SIGNALS.items()}
@@ -77,15 +86,7 @@ class _EncodedRows(NamedTuple):
 
     payload: memoryview
     origin_bytes: int
-
-    def decode(self, schema: pa.Schema) -> Batch:
-        end = len(self.payload) - self.origin_bytes
-        batch = Batch.decode(schema, self.payload[:end])
-        if not self.origin_bytes:
-            return batch
-        origin = bytes(self.payload[end:])
-        (first_row,) = _FIRST_ROW.unpack_from(origin)
-        return batch.with_origin(origin[_FIRST_ROW.size :].decode(errors="surrogateescape"), first_row)
+    flag: int
 
 
 class _ArrivingRows(NamedTuple):
@@ -110,7 +111,7 @@ class SocketTransport:
 
     def sender(self, peer: int, channel: ChannelId, schema: pa.Schema, capacity: int) -> "SocketSender":
         """Open the upstream end of a channel to member `peer`; the credit that bounds it comes from the other end."""
-        return self._peer(peer).open_sender(channel)
+        return self._peer(peer).open_sender(channel, schema)
 
     def receiver(self, peer: int, channel: ChannelId, schema: pa.Schema, capacity: int) -> "SocketReceiver":
         """Open the downstream end of a channel from member `peer`, and grant `capacity` items to it."""
@@ -139,10 +140,15 @@ class SocketTransport:
 class SocketSender:
     """The upstream end. Credit is the difference of two counters, each written by one thread only."""
 
-    __slots__ = ("_peer", "channel", "granted", "used")
+    __slots__ = ("_numbers", "_peer", "_schemas", "_sent", "channel", "granted", "used")
 
-    def __init__(self, peer: "_Peer", channel: ChannelId) -> None:
+    def __init__(self, peer: "_Peer", channel: ChannelId, schema: pa.Schema) -> None:
         self._peer = peer
+        self._sent = SentColumns()
+        self._schemas = [schema]
+        """Those that the other end knows, by number."""
+        self._numbers: dict[int, tuple[pa.Schema, int]] = {}
+        """By the identity of a schema, which is kept: the number of the one with its types."""
         self.channel = channel
         self.granted = 0
         self.used = 0
@@ -157,26 +163,48 @@ class SocketSender:
             if self.granted == self.used:
                 return False
         if isinstance(item, Batch):
+            known = self._numbers.get(id(item.schema))
+            number = self._number(item.schema) if known is None else known[1]
+            is_told = number < len(self._schemas)
+            told = b"" if is_told else _encode_schema(item.schema)
             origin = _encode_origin(item.origin)
-            buffers: list[Buffer] = [*item.encode(), origin]
+            buffers: list[Buffer] = [told, *item.encode(self._sent), origin]
             byte_count = sum(map(_byte_count, buffers))
-            head = _HEAD.pack(_ROWS, 0, len(origin), *self.channel, byte_count, item.row_count)
+            flag = number if is_told else _TOLD + number
+            head = _HEAD.pack(_ROWS, flag, len(origin), *self.channel, byte_count, item.row_count)
             taken = peer.enqueue([head, *buffers], _HEAD.size + byte_count, item.row_count)
+            if taken:  # else it is encoded anew
+                self._sent.settle()
+                if not is_told:
+                    self._schemas.append(item.schema)
         else:
             taken = peer.enqueue([_control_frame(self.channel, item)], _HEAD.size, 0)
         if taken:
             self.used += 1
         return taken
 
+    def _number(self, schema: pa.Schema) -> int:
+        """The number of the schema with these types; the next one, if it has not been told yet."""
+        types = schema.types
+        number = next((n for n, known in enumerate(self._schemas) if known.types == types), len(self._schemas))
+        if number == _SCHEMAS_MAX:
+            raise ProtocolError(f"{self.channel} has carried {_SCHEMAS_MAX} schemas; this is one more: {schema}")
+        if number < len(self._schemas):
+            if len(self._numbers) >= _SCHEMAS_MAX:
+                self._numbers.clear()
+            self._numbers[id(schema)] = schema, number
+        return number
+
 
 class SocketReceiver:
     """The downstream end: whoever reads frames appends, the processor's thread takes."""
 
-    __slots__ = ("_arrived", "_grant_at", "_peer", "_schema", "_taken", "capacity", "channel")
+    __slots__ = ("_arrived", "_grant_at", "_peer", "_received", "_schemas", "_taken", "capacity", "channel")
 
     def __init__(self, peer: "_Peer", channel: ChannelId, schema: pa.Schema, capacity: int) -> None:
         self._peer = peer
-        self._schema = schema
+        self._received = ReceivedColumns()
+        self._schemas = [schema]
         self._arrived: deque[ControlItem | _EncodedRows] = deque()
         self._taken = 0
         self._grant_at = (capacity + 1) // 2
@@ -199,13 +227,33 @@ class SocketReceiver:
         if self._taken >= self._grant_at:
             self._peer.grant(self.channel, self._taken)
             self._taken = 0
-        return item.decode(self._schema) if isinstance(item, _EncodedRows) else item
+        return self._decode(item) if isinstance(item, _EncodedRows) else item
 
     def arrive(self, item: "ControlItem | _EncodedRows") -> None:
         """Called by whoever reads frames. The peer must not send more than it was granted."""
         if len(self._arrived) >= self.capacity:
             raise ProtocolError(f"member {self._peer.index} sent more than {self.capacity} items on {self.channel}")
         self._arrived.append(item)
+
+    def _decode(self, rows: _EncodedRows) -> Batch:
+        """The batch. Each in its order, for what it says holds for those after it."""
+        payload, origin_bytes, number = rows
+        start = 0
+        if number >= _TOLD:
+            number -= _TOLD
+            if not 1 <= number == len(self._schemas) < _SCHEMAS_MAX:
+                raise ValueError(f"the message tells schema {number}, where {len(self._schemas)} are known")
+            schema, start = _decode_schema(payload)
+            self._schemas.append(schema)
+        elif number >= len(self._schemas):
+            raise ValueError(f"the message is of schema {number}, where {len(self._schemas)} are known")
+        end = len(payload) - origin_bytes
+        batch = Batch.decode(self._schemas[number], payload[start:end], self._received)
+        if not origin_bytes:
+            return batch
+        origin = bytes(payload[end:])
+        (first_row,) = _FIRST_ROW.unpack_from(origin)
+        return batch.with_origin(origin[_FIRST_ROW.size :].decode(errors="surrogateescape"), first_row)
 
 
 class _Peer:
@@ -267,8 +315,8 @@ class _Peer:
             os.close(descriptor)
         return ring
 
-    def open_sender(self, channel: ChannelId) -> SocketSender:
-        sender = SocketSender(self, channel)
+    def open_sender(self, channel: ChannelId, schema: pa.Schema) -> SocketSender:
+        sender = SocketSender(self, channel, schema)
         with self._changed:
             if channel in self._senders:
                 raise ProtocolError(f"{channel} to member {self.index} was opened twice")
@@ -527,7 +575,7 @@ class _Peer:
         if receiver is None:
             raise ProtocolError(f"member {self.index} sent an item on {channel}, which is not open")
         if kind == _ROWS:
-            return _ArrivingRows(receiver, _EncodedRows(pooled_memory(byte_count), origin_bytes), value)
+            return _ArrivingRows(receiver, _EncodedRows(pooled_memory(byte_count), origin_bytes, flag), value)
         if kind == _WATERMARK:
             receiver.arrive(Watermark(value))
         elif kind == _BARRIER:
@@ -571,6 +619,26 @@ def _encode_origin(origin: tuple[str, int] | None) -> bytes:
     partition, first_row = origin
     encoded = _FIRST_ROW.pack(first_row) + partition.encode(errors="surrogateescape")
     return encoded if len(encoded) < 1 << 16 else b""  # it is for messages only
+
+
+def _encode_schema(schema: pa.Schema) -> bytes:
+    """A schema as it is told: its length, itself, and what fills it up."""
+    encoded = schema.serialize().to_pybytes()
+    return b"".join((_SCHEMA_BYTES.pack(len(encoded)), encoded, bytes(-(_SCHEMA_BYTES.size + len(encoded)) % 64)))
+
+
+def _decode_schema(payload: memoryview) -> tuple[pa.Schema, int]:
+    """The schema that is told at the beginning of a payload, and where the rows begin. ValueError if there is none."""
+    if len(payload) < _SCHEMA_BYTES.size:
+        raise ValueError("the message ends before its schema does")
+    (byte_count,) = _SCHEMA_BYTES.unpack_from(payload)
+    end = _SCHEMA_BYTES.size + byte_count
+    if end > len(payload):
+        raise ValueError("the message ends before its schema does")
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(payload[_SCHEMA_BYTES.size : end])), end + -end % 64
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"the message has no schema that can be read: {error}") from error
 
 
 def _control_frame(channel: ChannelId, item: ControlItem) -> bytes:

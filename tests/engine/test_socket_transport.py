@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta
 from time import monotonic
@@ -164,6 +165,91 @@ def assert_same(one: pa.RecordBatch, other: pa.RecordBatch) -> None:
     assert one.schema.equals(other.schema)
     for here, there in zip(one.columns, other.columns, strict=True):
         assert str(here.to_pylist()) == str(there.to_pylist())  # as text: NaN is equal to itself, -0.0 not to 0.0
+
+
+def test_rows_of_other_schemas_than_the_channels_arrive_with_theirs(pair: Pair) -> None:
+    codes = pa.array([0, 0], pa.int64())
+    others = [
+        pa.record_batch({"n": pa.array([0.5, None])}),
+        pa.record_batch({"n": pa.DictionaryArray.from_arrays(codes, pa.array([7])), "text": pa.array(["a", None])}),
+        pa.record_batch({"t": pa.array([1, 2], pa.timestamp("us", "UTC"))}),
+    ]
+    one, two, three = (Batch.from_arrow(other) for other in others)
+    for batch in (one, rows(1), two, one, three, rows(2), two, three):
+        give(pair.sender, batch)
+        arrived = take(pair.receiver)
+        assert isinstance(arrived, Batch)
+        assert arrived.to_arrow().equals(batch.to_arrow())
+
+
+def test_a_channel_carries_so_many_schemas(pair: Pair) -> None:
+    kinds = [pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float64()]
+    batches = [Batch.from_arrow(pa.record_batch({"n": pa.array([1], kind)})) for kind in kinds]
+    for batch in batches[:7]:
+        give(pair.sender, batch)
+        assert take(pair.receiver)
+    until(lambda: pair.sender.offer(IDLE))
+    with pytest.raises(ProtocolError, match="has carried 8 schemas"):
+        until(lambda: pair.sender.offer(batches[7]))
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["ring", "tcp"])
+def test_what_comes_again_is_sent_once_though_offers_are_refused(tcp: bool) -> None:
+    """Little may wait, so that most offers are refused: what they would have told is told by a later one."""
+    here, there = tcp_pair() if tcp else socket.socketpair()
+    zero = SocketTransport(0, {1: here}, waiting_bytes_max=1 << 17)
+    one = SocketTransport(1, {0: there})
+    receiver = one.receiver(0, CHANNEL, NUMBERS, 8)
+    sender = zero.sender(1, CHANNEL, NUMBERS, 8)
+    kept = [rows(*range(start, start + 3000)).that_comes_again(["n"]) for start in range(3)]
+    fresh = [Batch.from_arrow(pa.record_batch({"x": pa.array([float(n)] * 3000)})) for n in range(3)]
+    waiting: deque[Batch] = deque([*kept, *fresh, kept[0].slice(1), *kept] * 10)
+    wanted = list(waiting)
+    arrived: list[Item] = []
+    refused = 0
+
+    def step() -> bool:
+        nonlocal refused
+        while waiting and sender.offer(waiting[0]):
+            waiting.popleft()
+        refused += bool(waiting)
+        if (item := receiver.poll()) is not None:
+            arrived.append(item)
+        return len(arrived) == len(wanted)
+
+    until(step)
+    for found, batch in zip(arrived, wanted, strict=True):
+        assert isinstance(found, Batch)
+        assert found.to_arrow().equals(batch.to_arrow())
+    assert refused > 0
+    assert zero.statistics()[0].bytes_sent < 60 * 24_000  # of 100 batches
+    zero.close()
+    one.close()
+
+
+BAD_SCHEMAS = {
+    "of a schema that was not told": (3, b""),
+    "that tells the schema of the channel": (128, b""),
+    "that leaves a schema out": (130, b""),
+    "without its schema": (129, b""),
+    "with half a schema": (129, struct.pack("<Q", 10**6) + bytes(100)),
+    "with noise for a schema": (129, struct.pack("<Q", 56) + b"\xff\x00\x00\x00" * 30),
+    "with a schema of a wrong length": (129, struct.pack("<Q", 2**64 - 1) + bytes(100)),
+    "with a schema and no rows": (129, struct.pack("<Q", 56) + bytes(56)),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_SCHEMAS)
+def test_rows_whose_schema_is_garbage_are_refused(kind: str) -> None:
+    here, there = socket.socketpair()
+    transport = SocketTransport(0, {1: here})
+    receiver = transport.receiver(1, CHANNEL, NUMBERS, 4)
+    flag, payload = BAD_SCHEMAS[kind]
+    there.sendall(struct.pack("<BBHIIIQq", 1, flag, 0, *CHANNEL, len(payload), 1) + payload)
+    with pytest.raises(ValueError, match=r"the message (tells|is of|ends before|has no) .*schema"):
+        take(receiver)
+    transport.close()
+    there.close()
 
 
 @pytest.mark.parametrize("origin", [None, ("", -1), ("flüge/\udcff.csv", 2**62), ("x" * 70_000, 0)])
