@@ -8,8 +8,8 @@
 // their hashes, so that the second finds them in nearly the order of its own slots. Other frames leave as lists of the
 // keys that have rows, and so do the keys that have come since.
 //
-// Where all owners read the same memory, a whole frame leaves as it lies: the stretches are columns, nothing is copied
-// (WindowTable::accumulate_frame).
+// A whole frame may leave as it lies: the stretches are columns, nothing is copied (WindowTable::accumulate_frame). To another process
+// go the numbers of the stretch and the frame's end, since keys and zeros come again (sent_columns.hpp).
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class FrameTable : public SlotFrames {
     owned_.resize(static_cast<size_t>(owner_count));
   }
 
-  // Owners read the same memory: whole frames leave as they lie. Before the first row.
+  // Whole frames leave as they lie. Before the first row.
   void share_frames() { shares_frames_ = true; }
 
   int64_t partials = 0;      // pairs of a key and a frame that it has rows in, of all frames that have left

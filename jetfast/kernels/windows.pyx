@@ -612,6 +612,8 @@ cdef class WindowTable(ResultTable):
         cdef bint is_frame = self._is_frame(schema)
         columns.reserve(rows.size())
         for position in range(rows.size()):
+            if rows[position].row_count == 0:  # a frame without rows has no end
+                continue
             columns.push_back(self.layout.partial_columns(rows[position][0]))
             columns.back().columns = rows[position]
         self.started = True
@@ -681,8 +683,8 @@ cdef class FrameTable:
         dereference(self.table).set_owners(owners, owner_count)
 
     def share_frames(self):
-        """From now on a frame that many keys have rows in leaves as it lies, to each owner the part of his keys. Only where
-        owners read this process's memory. Before the first row."""
+        """From now on a frame that many keys have rows in leaves as it lies, to each owner the part of his keys: not of
+        `partial_schema`, but as WindowTable takes it too. Before the first row."""
         dereference(self.table).share_frames()
 
     @property

@@ -57,13 +57,9 @@ class AccumulateByFrame(Processor):
         self.counters["rejected_rows"] = 0
         owners = context.partition_owners.get(self.port)
         self.knows_owners = owners is not None and self.table is self.frames
-        self.shares_frames = False
         if owners is not None and self.knows_owners:
-            owner_count = int(owners.max()) + 1
-            self.frames.set_owners(owners, owner_count)
-            self.shares_frames = context.member_count == 1
-            if self.shares_frames:
-                self.frames.share_frames()
+            self.frames.set_owners(owners, int(owners.max()) + 1)
+            self.frames.share_frames()
 
     def process(self, ordinal: int, batch: Batch) -> Iterable[Output]:
         return self.accumulate((batch,))

@@ -53,6 +53,7 @@ class AccumulateWhereItPays(AccumulateByFrame):
     ) -> None:
         super().__init__(schema, keys, time, aggregates, window)
         self.window = window
+        self.crosses_members = crosses_members
         self.rows_per_partial = ROWS_PER_SENT_PARTIAL if crosses_members else ROWS_PER_PARTIAL
         """Fewer make rows pass by."""
         self.keys_max = None if crosses_members else KEYS_MAX
@@ -66,7 +67,7 @@ class AccumulateWhereItPays(AccumulateByFrame):
 
     def open(self, context: ProcessorContext) -> None:
         super().open(context)
-        if self.shares_frames:
+        if self.knows_owners and not self.crosses_members:
             self.rows_per_partial = ROWS_PER_SHARED_PARTIAL
 
     def accumulate(self, batches: BatchRun | tuple[Batch]) -> Iterable[Output]:
