@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jetfast.kernels.columns import Batch
+from jetfast.kernels.columns import Batch, ReceivedColumns, SentColumns
 from jetfast.kernels.partitioning import assign_partitions
 from jetfast.kernels.windows import FrameTable, WindowTable
 from jetfast.types import MAX_TIME
@@ -68,11 +68,42 @@ def in_order(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(repr({name: round(v, 9) if isinstance(v, float) else v for name, v in row.items()}) for row in rows)
 
 
+def sent_through(sent: SentColumns, received: ReceivedColumns, batch: Batch) -> tuple[Batch, int]:
+    """The batch at the other end of a channel, and the bytes that crossed."""
+    message = b"".join(batch.encode(sent))
+    sent.settle()
+    return Batch.decode(batch.schema, message, received), len(message)
+
+
+def test_of_whole_frames_only_what_differs_crosses_a_channel() -> None:
+    """Of the second frame on: counts of rows and of nulls, a sum and the least value; eight bytes each."""
+    first = FrameTable(SCHEMA, ["key"], "time", AGGREGATES[:4], *WINDOWS["tumbling"])
+    first.set_owners(np.zeros(271, dtype=np.int32), 1)
+    first.share_frames()
+    second = WindowTable(SCHEMA, ["key"], "time", AGGREGATES[:4], *WINDOWS["tumbling"])
+    channel = SentColumns(), ReceivedColumns()
+    (batch,) = frames(1, 20 * KEYS)
+    sizes = []
+    for _ in range(3):
+        first.accumulate(batch)
+        first.flush()
+        ((_, partials),) = taken(first)
+        found, size = sent_through(*channel, partials)
+        second.accumulate_partials(found)
+        sizes.append(size)
+    fields = 4
+    assert sizes[0] > (fields + 2) * 8 * partials.row_count
+    assert sizes[1] == sizes[2] < fields * 8 * partials.row_count + 1000
+    second.advance(MAX_TIME)
+    assert sum(row["rows"] for row in results(second)) == 3 * 20 * KEYS
+
+
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("rows", [3000, 450], ids=["nearly all keys", "less than half of the keys"])
-@pytest.mark.parametrize("shares", [False, True], ids=["copied", "shared"])
-def test_frames_of_many_keys_come_to_what_all_rows_at_once_do(window: str, rows: int, shares: bool) -> None:
-    all_rows, first = second_stage(window), first_stage(window, shares)
+@pytest.mark.parametrize("way", ["copied", "shared", "sent"])
+def test_frames_of_many_keys_come_to_what_all_rows_at_once_do(window: str, rows: int, way: str) -> None:
+    all_rows, first = second_stage(window), first_stage(window, way != "copied")
+    channels = [(SentColumns(), ReceivedColumns()) for _ in range(OWNERS)]
     second = [second_stage(window, owner) for owner in range(OWNERS)]
     wanted, found = [], []
     for number, batch in enumerate(frames(8, rows)):
@@ -81,7 +112,8 @@ def test_frames_of_many_keys_come_to_what_all_rows_at_once_do(window: str, rows:
         watermark = MAX_TIME if number == 7 else (number + 1) * SLIDE_US
         first.advance(watermark)
         for owner, partials in taken(first):
-            second[owner].accumulate_partials(partials)
+            given = sent_through(*channels[owner], partials)[0] if way == "sent" else partials
+            second[owner].accumulate_partials(given)
         for table, output in [(all_rows, wanted), *((table, found) for table in second)]:
             table.advance(watermark)
             output += results(table)
