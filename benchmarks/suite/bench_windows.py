@@ -73,6 +73,19 @@ class Tumbling(Sliding):
     size_us = slide_us = SECOND_US
 
 
+class HotKeys(Tumbling):
+    """Rows of one key close to each other: one key alone, half of all rows of one key, keys in runs of 64 rows."""
+
+    params = [["one", "zipf 2.0", "runs"], list(AGGREGATES)]
+
+    def setup(self, keys: str, aggregates: str) -> None:
+        events = make_events(4_000_000, 1 if keys == "one" else 10_000, zipf=2.0 if keys == "zipf 2.0" else None)
+        if keys == "runs":
+            events.keys[:] = np.repeat(events.keys[::64], 64)
+        self.batches = [Batch.from_arrow(batch) for batch in events.record_batches()]
+        self.watermarks = watermarks_of(events.times)
+
+
 class Top:
     """The ten best results of each window, kept while the table emits: windows of 100 frames that are all due."""
 

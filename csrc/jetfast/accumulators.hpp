@@ -382,6 +382,7 @@ inline void accumulate_in_frames(const Field& field, uint8_t* const* row_counts,
     using F = decltype(tag);
     const auto* value = static_cast<const typename F::Value*>(values);
     const auto add = [=](auto number_of, auto place_of, auto counts) {
+      JETFAST_UNROLL_4
       for (int64_t number = 0; number < count; ++number) {
         const int64_t i = place_of(number);
         if constexpr (counts) ++reinterpret_cast<uint64_t*>(row_counts[number_of(i)])[entries[i]];

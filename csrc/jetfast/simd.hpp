@@ -34,6 +34,15 @@
 #define JETFAST_INLINE inline
 #endif
 
+// Four steps of the loop that follows are written out: how fast short loops run depends less on where they happen to lie then.
+#if defined(__clang__)
+#define JETFAST_UNROLL_4 _Pragma("unroll 4")
+#elif defined(__GNUC__)
+#define JETFAST_UNROLL_4 _Pragma("GCC unroll 4")
+#else
+#define JETFAST_UNROLL_4
+#endif
+
 namespace jetfast {
 
 enum class SimdLevel : int { plain = 0, avx2 = 1, avx512 = 2 };
