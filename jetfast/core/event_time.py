@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -184,7 +183,7 @@ class SourceEventTime:
 
         Only if `takes_greatest`, and the partition is not behind.
         """
-        policy = cast(GreatestTimePolicy, self.policies[partition])
+        policy: GreatestTimePolicy = self.policies[partition]  # type: ignore[assignment]
         self._now_us = self.rows_us[partition] = now_us
         clock_us = self._waited_us[partition] if self._waits[partition] else now_us
         self._raise(partition, int(policy.report_greatest(greatest, clock_us)))

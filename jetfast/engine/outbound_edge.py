@@ -193,7 +193,8 @@ class SingleTargetEdge(OutboundEdge):
 
     def send_run(self, batches: BatchRun) -> int:
         self.offer_run(self.target, batches)
-        self.all_sent()
+        if self.remaining:
+            self.all_sent()
         return len(batches)
 
 

@@ -126,8 +126,26 @@ class ProcessorTasklet:
 
     def call(self) -> bool:
         """Take a few steps; False if there was nothing to take in, or no room for what is pending."""
+        outbox = self.outbox
         try:
-            return self.step()
+            if outbox.blocked:
+                left = outbox.count_left()
+                if not outbox.resume():
+                    return outbox.count_left() < left  # who got some of it must be woken
+            progress = False
+            rows_limit = self.rows_in + self.rows_out + ROWS_PER_CALL
+            take = self.poll_source if self.inbound is None else self.take_event
+            for _ in range(self.steps_per_call):
+                if self.busy:
+                    if not self.finish_output() or self.finished:
+                        return True
+                    progress = True
+                if not take():
+                    return progress
+                progress = True
+                if outbox.blocked or self.rows_in + self.rows_out >= rows_limit:
+                    return True
+            return True
         except (RestartableError, ProtocolError):
             raise
         except Exception as error:
@@ -148,29 +166,6 @@ class ProcessorTasklet:
             f"step {context.vertex!r} failed{' ' + when if when else ''} on member {context.member}, "
             f"processor {context.index} of {context.parallelism}{where}: {what}"
         )
-
-    def step(self) -> bool:
-        outbox = self.outbox
-        if outbox.blocked:
-            left = outbox.count_left()
-            if not outbox.resume():
-                return outbox.count_left() < left  # who got some of it must be woken
-        progress = False
-        rows_limit = self.rows_in + self.rows_out + ROWS_PER_CALL
-        take = self.poll_source if self.inbound is None else self.take_event
-        for _ in range(self.steps_per_call):
-            if self.busy:
-                if not self.finish_output():
-                    return True
-                if self.finished:
-                    return True
-                progress = True
-            if not take():
-                return progress
-            progress = True
-            if outbox.blocked or self.rows_in + self.rows_out >= rows_limit:
-                return True
-        return True
 
     def finish_output(self) -> bool:
         """Pull and send the pending output and the control item that follows it; False when it has to wait."""

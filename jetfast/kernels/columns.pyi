@@ -67,7 +67,7 @@ class BatchRun:
     def take_sized(self, start: int, least_rows: int, most_rows: int, rows_max: int) -> BatchRun: ...
     # the batches from `start` on that have at least least_rows rows and at most most_rows, up to rows_max in all
 
-# items[start] and the record batches with rows that follow it, up to rows_max rows; zero-copy
+# items[start] and the record batches with rows that follow it, all of one schema: about rows_max rows; zero-copy
 def batches_with_origin(
     items: Sequence[object], start: int, rows_max: int, partition: str, first_row: int
 ) -> BatchRun: ...

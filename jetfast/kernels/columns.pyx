@@ -13,6 +13,8 @@ from libcpp.memory cimport make_shared, shared_ptr
 from libcpp.utility cimport move
 from libcpp.vector cimport vector
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 
@@ -956,37 +958,30 @@ def batches_with_origin(items not None, Py_ssize_t start, int64_t rows_max, part
     """Take in record batches that follow each other in a source partition, without copying their rows.
 
     items : sequence; items[start] is a pyarrow.RecordBatch of one row or more, and so are those behind it up to the first other
-        item; those of them are taken that make it rows_max rows
+        item, at most as many as would be rows_max rows if all had as many as the first. They have one schema: this is not checked
     partition, first_row : as for `Batch.with_origin`; of the first batch
 
     Returns a BatchRun of what `Batch.from_arrow(record_batch).with_origin(...)` gives of each, found in one call without the GIL.
-    Raises ValueError as that does, and if the schemas differ.
+    Raises ValueError as that does.
     """
     cdef vector[ColumnType] types
     cdef vector[Rows] pieces
     cdef ArrowArray array
-    cdef list record_batches = []
-    cdef int64_t rows = 0
-    cdef int64_t item_rows
-    cdef Py_ssize_t index
     cdef int code = 0
-    record_batch_type = pa.RecordBatch
-    for index in range(start, len(items)):
-        item = items[index]
-        if rows >= rows_max or not isinstance(item, record_batch_type):
+    first = items[start]
+    schema = first.schema
+    cdef Py_ssize_t batch_count = min(len(items) - start, -(-rows_max // first.num_rows))
+    record_batch_type = type(first)
+    record_batches = []
+    for item in items[start : start + batch_count]:
+        if type(item) is not record_batch_type:
             break
-        item_rows = item.num_rows
-        if item_rows == 0:
-            break
-        rows += item_rows
         record_batches.append(item)
-    schema = items[start].schema
-    pa.Table.from_batches(record_batches, schema)  # the reader would pass on whatever comes
     types = column_types(schema)
     if _has_run_ends(types):
-        return BatchRun.of([Batch.from_arrow(piece) for piece in record_batches]).with_origin(partition, first_row)
+        record_batches = itertools.takewhile(lambda item: item.num_rows > 0, record_batches)
+        return BatchRun.of([Batch.from_arrow(item) for item in record_batches]).with_origin(partition, first_row)
     cdef _Stream stream = _Stream(pa.RecordBatchReader.from_batches(schema, record_batches).__arrow_c_stream__())
-    cdef size_t batch_count = len(record_batches)
     cdef KernelClock* clock = kernel_clock()
     with nogil:
         clock.enter()
@@ -996,6 +991,9 @@ def batches_with_origin(items not None, Py_ssize_t start, int64_t rows_max, part
             if code != 0 or array.release == NULL:
                 break
             pieces.push_back(import_rows(types, &array))
+            if pieces.back().row_count == 0:
+                pieces.pop_back()
+                break
         clock.leave()
     if code != 0:
         stream.fail(code)

@@ -1,6 +1,7 @@
 """First stage of a window in two: near the source, makes one partial per key and frame out of many rows."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -12,6 +13,9 @@ from jetfast.core.windows import Window
 from jetfast.kernels.windows import FrameTable
 from jetfast.processors.batch_tables import BatchFrameTable
 from jetfast.processors.keyed_window import kernel_aggregates
+
+SHARED_ROWS_AT_ONCE = 1 << 20
+"""Frames that leave as they lie leave all together, for nothing is copied."""
 
 
 class AccumulateByFrame(Processor):
@@ -57,9 +61,11 @@ class AccumulateByFrame(Processor):
         self.counters["rejected_rows"] = 0
         owners = context.partition_owners.get(self.port)
         self.knows_owners = owners is not None and self.table is self.frames
+        self.take_partial_run: Callable[[], list[tuple[int, BatchRun]]] = self.table.take_partial_run
         if owners is not None and self.knows_owners:
             self.frames.set_owners(owners, int(owners.max()) + 1)
             self.frames.share_frames()
+            self.take_partial_run = partial(self.frames.take_partial_run, SHARED_ROWS_AT_ONCE)
 
     def process(self, ordinal: int, batch: Batch) -> Iterable[Output]:
         return self.accumulate((batch,))
@@ -94,8 +100,7 @@ class AccumulateByFrame(Processor):
 
     def take_partials(self) -> Iterator[Output]:
         """Give the partials that are due."""
-        take_partial_run = self.table.take_partial_run
-        while run := take_partial_run():
+        while run := self.take_partial_run():
             for owner, partials in run:
                 if self.knows_owners:
                     yield EmitRun(self.port, partials, owner)

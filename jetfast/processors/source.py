@@ -186,7 +186,7 @@ class SourceReader(SourceProcessor):
                 if not self.cooperative:
                     now = now_us()  # reading took its time
                 row_count = self._take(partition, rows, now, output)
-                if self.cooperative and row_count >= LARGE_BATCH_ROWS:
+                if self.cooperative and LARGE_BATCH_ROWS <= row_count < POLL_ROWS:
                     self._take_more(partition, row_count, now, output)
                 break
             if self.event_time is not None:
@@ -194,7 +194,7 @@ class SourceReader(SourceProcessor):
                 output += self.event_time.observe_empty(partition, self.clock.read(now), now)
         if output:
             self.clock.stop()
-            return _in_runs(output)
+            return _in_runs(output) if len(output) > 2 else output
         self.clock.end_poll(now_us(), False)
         # Partitions are those that the source had when it was opened: who has none has nothing to wait for.
         return output if self.unfinished else None
