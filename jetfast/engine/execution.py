@@ -53,7 +53,7 @@ from jetfast.kernels.partitioning import Splitter
 from jetfast.kernels.queues import MemoryBudget, SpscQueue
 from jetfast.types import PARTITION_COUNT
 
-RUNS_PER_LIMIT = 64
+RUNS_PER_LIMIT = 32
 """Batches that are sent together go one by one if fewer such runs fit into the memory limit: one item may exceed it."""
 
 

@@ -24,7 +24,7 @@ from jetfast.types import MIN_TIME
 
 STEPS_PER_CALL = 8
 """Events that a cooperative tasklet takes in before others of its worker have their turn."""
-ROWS_PER_CALL = 262_144
+ROWS_PER_CALL = 393_216
 """Rows after which it stops earlier; also those that wait next to each other and are taken in as one event, at most.
 
 As many as a source in memory gives at a time: Python behind a kernel finds cold caches, so it shall run seldom.

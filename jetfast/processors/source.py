@@ -42,7 +42,7 @@ CUT_FRAMES = 64
 
 POLL_ROWS = 32_768
 """A poll of a source that never waits goes on after a large batch, up to so many rows: Python runs once for them."""
-READY_ROWS = 262_144
+READY_ROWS = 393_216
 """The same for rows that are in memory before they are read, so that they need no room while they wait."""
 FRAMES_PER_WATERMARK = 8
 """Batches that are taken together leave together, with one watermark behind them, if they reach over so many frames at
