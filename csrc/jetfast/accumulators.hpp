@@ -5,7 +5,7 @@
 //   i64   signed integers, booleans, dates, times, decimal32/64 (unscaled)      u64   unsigned integers
 //   f64   floats                                                               i128  decimal128 (unscaled)
 // Fields that are exact (counts, integer sums) can be deducted; the others (float sums, minimum, maximum, moments) only
-// combine, and the window keeps two stacks of them (window_table.hpp).
+// combine, and the window keeps two stacks of them (running_window.hpp).
 #pragma once
 
 #include <cmath>

@@ -518,7 +518,7 @@ class SlotFrames : public KeyedResults {
   bool sums_are_exact_ = true;  // sum_double fields are deducted
   bool all_deducted_ = true;
   std::unique_ptr<Frame> running_;
-  std::unique_ptr<Frame> middle_;  // of the stacks of a window: see window_table.hpp
+  std::unique_ptr<Frame> middle_;  // of the stacks of a window: see running_window.hpp
   std::unique_ptr<Frame> leaving_;  // no longer in the window, but still in blocks of the running one
   int64_t emitted_ = kMinTime;  // windows up to here are emitted or were empty
   int64_t collect_above_ = 1024;
