@@ -56,7 +56,7 @@ def same(found: Batch, wanted: Batch) -> None:
     assert str(arrow.to_pylist()) == str(wanted.to_arrow().to_pylist())  # as text: NaN is equal to itself
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(columns_of(), st.data())
 def test_columns_of_all_types_come_again_as_they_were(rows: pa.RecordBatch, data: st.DataObject) -> None:
     channel = Channel()
@@ -129,7 +129,7 @@ def test_messages_that_do_not_leave_change_nothing() -> None:
         assert (size < 300) == is_known
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 90), st.booleans()), max_size=12))
 def test_each_message_is_what_was_sent_however_columns_take_turns(turns: list[tuple[int, int, bool]]) -> None:
     """More columns than there are places, some of which are not used for so long that others take their places."""
@@ -229,7 +229,7 @@ def test_nulls_and_nested_columns_are_never_kept() -> None:
             channel.decode(batch.schema, with_word(message, PLACE_WORD, 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(columns_of(), st.data())
 def test_damaged_messages_of_a_channel_are_errors_or_other_values_never_a_crash(
     rows: pa.RecordBatch, data: st.DataObject
