@@ -21,7 +21,7 @@ frames leave as they lie. Measured with two workers: with 3.8 of them partials t
 ROWS_PER_PARTIAL = 6
 """As many where frames are copied, each owner's keys by themselves."""
 ROWS_PER_SENT_PARTIAL = 2
-"""As many if rows would leave their member: they are encoded, copied and decoded."""
+"""As many if rows would leave their member, whoever owns their keys: they are encoded, copied and decoded."""
 KEYS_MAX = 1 << 17
 """With more keys nothing fits the caches, and both stages wait for memory; rows that stay in their member cost less."""
 FRAMES_PASSED_ON = 16, 1024
@@ -52,7 +52,6 @@ class AccumulateWhereItPays(AccumulateByFrame):
     ) -> None:
         super().__init__(schema, keys, time, aggregates, window)
         self.window = window
-        self.crosses_members = crosses_members
         self.rows_per_partial = ROWS_PER_SENT_PARTIAL if crosses_members else ROWS_PER_PARTIAL
         """Fewer make rows pass by."""
         self.keys_max = None if crosses_members else KEYS_MAX
@@ -66,7 +65,7 @@ class AccumulateWhereItPays(AccumulateByFrame):
 
     def open(self, context: ProcessorContext) -> None:
         super().open(context)
-        if self.knows_owners and not self.crosses_members:
+        if self.knows_owners:
             self.rows_per_partial = ROWS_PER_SHARED_PARTIAL
 
     def accumulate(self, batches: BatchRun | tuple[Batch]) -> Iterable[Output]:
