@@ -47,7 +47,7 @@ def test_both_sides_read_all_rows_from_two_source_partitions(bench: Bench) -> No
     ]
     tables = [pq.read_table(file) for file in files]
     assert {table.num_rows for table in tables} == {ROWS // 4}
-    assert Options().spark_rows == FILE_ROWS * 2 * 8  # eight micro-batches of two files
+    assert Options().spark_rows == FILE_ROWS * 2 * 20  # twenty micro-batches of two files, a second each
     whole = pa.concat_tables(tables)
     for name, expected in (("key", events.keys), ("time", events.times), ("value", events.values)):
         found = whole[name].cast(pa.int64()) if name == "time" else whole[name]
