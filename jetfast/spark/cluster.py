@@ -46,7 +46,7 @@ class SparkCluster(Cluster):
         given
     host : name or address of this process that executors can reach; default: spark.driver.host
     port_range : (first, last) ports, both included, for this process and for members; default: any
-    start_timeout : how long Spark may take to start all members
+    start_timeout : how long Spark may take to start all members, and before that an executor that is certain to come
     snapshot_store : where jobs keep their snapshots unless `submit` says otherwise; a directory or an object store of
         `jetfast.snapshots`
     partition_count : partitions of the keys, of which each processor owns a share: more than there will ever be
@@ -126,7 +126,7 @@ class SparkCluster(Cluster):
         return size_of(self.spark, members, workers)
 
     def _require_slots(self) -> None:
-        require_slots(self._count_slots, self.members, WAIT_S)
+        require_slots(self._count_slots, self.members, WAIT_S, start_wait_s=self._start_timeout_s)
 
     def _sent_modules(self) -> set[str]:
         """Names of modules that executors have besides those that are installed."""

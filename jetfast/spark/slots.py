@@ -140,19 +140,27 @@ def require_slots(
     wait_s: float = WAIT_S,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    *,
+    start_wait_s: float | None = None,
 ) -> Slots:
     """Return the slots once `needed` of them are free. Raises ResourcesError naming needed and present.
 
-    Looks again for `wait_s` seconds while more may come: executors of a session that was started just now, slots of a
-    job that is just ending.
+    Looks again for `wait_s` seconds after an executor has come, or from the beginning, while more may come: executors
+    of a session that was started just now, slots of a job that is just ending. For executors that are certain to come,
+    and for the first one, it waits for `start_wait_s` instead, if that is given: a host may be slow to start them.
     """
-    deadline = clock() + wait_s
+    since_s, executors = clock(), 0
     while True:
         slots = look()
         if max(slots.free, slots.may_grow_to - slots.busy) >= needed:
             return slots
+        now_s = clock()
+        if slots.executors > executors:
+            since_s, executors = now_s, slots.executors
         complete = slots.executors_expected is not None and slots.executors >= slots.executors_expected
-        if (complete and slots.total < needed) or clock() >= deadline:
+        start = not slots.may_grow_to and slots.executors < (slots.executors_expected or 1)
+        patience_s = wait_s if start_wait_s is None or not start else max(wait_s, start_wait_s)
+        if (complete and slots.total < needed) or now_s - since_s >= patience_s:
             break
         sleep(_LOOK_S)
     grow = f"; dynamic allocation may bring it to {slots.may_grow_to}" if slots.may_grow_to else ""

@@ -129,6 +129,7 @@ def test_a_job_goes_on_with_fewer_members_when_a_worker_is_lost_and_with_all_whe
     standalone: StandaloneCluster, make_spark_session: Any, tmp_path: Path
 ) -> None:
     session = make_spark_session(standalone.url)
+    until(lambda: count_slots(session).free == 4, "a standalone cluster tells nobody how many executors will come")
     scene = Scene(session, tmp_path)
     job = scene.submit()
     scene.await_rows(job, members=4)

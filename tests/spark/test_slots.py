@@ -72,6 +72,33 @@ def test_executors_that_are_still_starting_are_waited_for() -> None:
     assert waited_s == pytest.approx(0.4)
 
 
+def patience(answer: Slots, needed: int = 3) -> float:
+    """How long slots are waited for if 20 s are given in all, and 120 s for what is certain to come."""
+    time_s = [0.0]
+
+    def sleep(seconds: float) -> None:
+        time_s[0] += seconds
+
+    with pytest.raises(ResourcesError, match=f"{needed} free Spark slots are needed"):
+        require_slots(lambda: answer, needed, 20.0, lambda: time_s[0], sleep, start_wait_s=120.0)
+    return time_s[0]
+
+
+def test_executors_that_are_certain_to_come_and_the_first_one_have_the_time_of_a_start() -> None:
+    assert patience(Slots(1, 2, 0, 1, executors_expected=2)) == pytest.approx(120, abs=0.5)
+    assert patience(Slots(0, 0, 0, 1)) == pytest.approx(120, abs=0.5)
+    assert patience(Slots(1, 2, 0, 1)) == pytest.approx(20, abs=0.5), "nobody knows of another"
+    assert patience(Slots(2, 4, 3, 1, executors_expected=2)) == pytest.approx(20, abs=0.5), "others hold them"
+    assert patience(Slots(0, 0, 0, 1, may_grow_to=8), needed=9) == pytest.approx(20, abs=0.5), "it cannot grow so far"
+
+
+def test_the_next_executor_has_its_time_when_one_has_come() -> None:
+    none_yet, one = [Slots(0, 0, 0, 1)] * 90, [Slots(1, 2, 0, 1)] * 90  # a look every 0.2 s
+    slots, waited_s = require(4, *none_yet, *one, Slots(2, 4, 0, 1))
+    assert slots.total == 4
+    assert waited_s == pytest.approx(36)
+
+
 def test_slots_of_a_job_that_is_just_ending_are_waited_for() -> None:
     assert require(2, Slots(1, 4, 4, 1, 1), Slots(1, 4, 2, 1, 1))[0].free == 2
 
