@@ -18,9 +18,9 @@
 #include "jetfast/batch.hpp"
 #include "jetfast/column_view.hpp"
 #include "jetfast/frame.hpp"
+#include "jetfast/grouped_rows.hpp"
 #include "jetfast/key_index.hpp"
 #include "jetfast/prefetch.hpp"
-#include "jetfast/timestamps.hpp"
 #include "jetfast/value_column.hpp"
 
 namespace jetfast {
@@ -76,23 +76,6 @@ struct Frame {
   uint32_t slot_of(uint32_t entry) const { return dense ? entry : slots[entry]; }
 };
 
-// Rows of one frame: `count` places from `start` in the order of GroupedRows.
-struct FrameGroup {
-  int64_t frame;
-  int64_t start, count;
-};
-
-// The rows of a batch by ascending frame, in their own order within each.
-struct GroupedRows {
-  bool in_order = false;        // place = row: `rows` is not filled
-  std::vector<int32_t> rows;    // by place
-  std::vector<FrameGroup> groups;
-  int64_t count = 0;
-
-  const int32_t* rows_at(int64_t place) const { return in_order ? nullptr : rows.data() + place; }
-  int32_t row_at(int64_t place) const { return in_order ? static_cast<int32_t>(place) : rows[place]; }
-};
-
 struct BatchColumns {
   int64_t row_count = 0;
   std::vector<ColumnView> keys;
@@ -134,7 +117,7 @@ class KeyedFrames {
  public:
   KeyedFrames(TableSpec spec, Arena& arena)
       : shape_(spec.shape), aggregates_(std::move(spec.aggregates)), value_types_(std::move(spec.value_types)),
-        keys_(std::move(spec.key_types)), arena_(arena), divider_(spec.shape.slide) {
+        keys_(std::move(spec.key_types)), arena_(arena), grouped_(spec.shape) {
     if (shape_.slide <= 0 || shape_.size <= 0 || shape_.size % shape_.slide != 0)
       throw std::invalid_argument("window size must be a positive multiple of the slide");
     if (shape_.offset < 0 || shape_.offset >= shape_.slide)
@@ -237,139 +220,12 @@ class KeyedFrames {
 
   // The times of a batch in microseconds; grouped_ has the rows that have one, not grouped yet. Others are rejected.
   const int64_t* read_times(const ColumnView& time, int64_t row_count) {
-    GroupedRows& grouped = grouped_;
-    grouped.groups.clear();
-    grouped.rows.clear();
-    const int64_t* times = static_cast<const int64_t*>(time.values);
-    bool all_valid = time.validity == nullptr && time.kind != Kind::null;
-    if (time.kind == Kind::null) {
-      rejected_rows += row_count;
-      grouped.in_order = false;
-      grouped.count = 0;
-      return nullptr;
-    }
-    if (time.kind != Kind::timestamp || time.unit != TimeUnit::micro || reinterpret_cast<uintptr_t>(times) % 8 != 0)
-      times = convert_times(time, all_valid);
-    else
-      converts_.clear();
-    grouped.in_order = all_valid;
-    if (!all_valid) {
-      for (int64_t row = 0; row < row_count; ++row)
-        if (time.is_valid(row) && (converts_.empty() || converts_[row])) grouped.rows.push_back(static_cast<int32_t>(row));
-      rejected_rows += row_count - static_cast<int64_t>(grouped.rows.size());
-      grouped.count = static_cast<int64_t>(grouped.rows.size());
-    } else {
-      grouped.count = row_count;
-    }
+    const int64_t* times = grouped_.read_times(time, row_count);
+    rejected_rows += row_count - grouped_.count;
     return times;
   }
 
-  void group_rows(const ColumnView& time, int64_t row_count) {
-    GroupedRows& grouped = grouped_;
-    const int64_t* times = read_times(time, row_count);
-    if (grouped.count == 0) return;
-    const int64_t count = grouped.count;
-    int64_t least = kMaxTime, greatest = kMinTime;
-    if (grouped.in_order) {
-      find_span(times, count, &least, &greatest);
-    } else {
-      for (const int32_t row : grouped.rows) {
-        least = std::min(least, times[row]);
-        greatest = std::max(greatest, times[row]);
-      }
-    }
-    // The base may lie below MIN_TIME: differences are taken modulo 2^64, where they are right unless the span is of that size.
-    const uint64_t base = static_cast<uint64_t>(least) - static_cast<uint64_t>(shape_.past_boundary(least));
-    const bool far_apart = (static_cast<uint64_t>(greatest) - static_cast<uint64_t>(least)) >> 62;
-    const uint64_t last = far_apart ? ~uint64_t{0} : divider_.divide(static_cast<uint64_t>(greatest) - base);
-    if (last == 0) {
-      grouped.groups.push_back({shape_.frame_of(least), 0, count});
-      return;
-    }
-    if (last < 4 * static_cast<uint64_t>(count) + 64) {  // counting sort
-      frame_numbers_.resize(static_cast<size_t>(count));
-      uint32_t* numbers = frame_numbers_.data();
-      if (grouped.in_order && (static_cast<uint64_t>(greatest) - base) >> 52 == 0)
-        number_frames(times, count, static_cast<int64_t>(base), divider_, numbers);
-      else
-        for (int64_t i = 0; i < count; ++i)
-          numbers[i] = static_cast<uint32_t>(divider_.divide(static_cast<uint64_t>(times[grouped.row_at(i)]) - base));
-      sorted_rows_.resize(static_cast<size_t>(count) + 1);  // one more: what is written last is not always kept
-      if (last < 4 && grouped.in_order) {  // a pass for each frame, without branches and without waiting for counters
-        int64_t place = 0;
-        for (uint32_t number = 0; number <= last; ++number) {
-          const int64_t start = place;
-          for (int64_t row = 0; row < count; ++row) {
-            sorted_rows_[place] = static_cast<int32_t>(row);
-            place += numbers[row] == number;
-          }
-          if (place > start) grouped.groups.push_back({shape_.frame_of(times[sorted_rows_[start]]), start, place - start});
-        }
-        sorted_rows_.resize(static_cast<size_t>(count));
-        grouped.rows.swap(sorted_rows_);
-        grouped.in_order = false;
-        return;
-      }
-      starts_.assign(static_cast<size_t>(last) + 2, 0);
-      for (int64_t i = 0; i < count; ++i) ++starts_[numbers[i] + 1];
-      for (uint64_t number = 0; number <= last; ++number) {
-        const int64_t group_count = starts_[number + 1];
-        starts_[number + 1] += starts_[number];
-        if (group_count > 0) grouped.groups.push_back({0, starts_[number], group_count});
-      }
-      sorted_rows_.resize(static_cast<size_t>(count));
-      for (int64_t i = 0; i < count; ++i) sorted_rows_[starts_[frame_numbers_[i]]++] = grouped.row_at(i);
-      for (FrameGroup& group : grouped.groups) group.frame = shape_.frame_of(times[sorted_rows_[group.start]]);
-    } else {  // rows far apart
-      sorted_rows_.resize(static_cast<size_t>(count));
-      for (int64_t i = 0; i < count; ++i) sorted_rows_[i] = grouped.row_at(i);
-      frame_ends_.resize(static_cast<size_t>(row_count));
-      for (const int32_t row : sorted_rows_) frame_ends_[row] = shape_.frame_of(times[row]);
-      sort_by_frame(frame_ends_.data());
-      return;
-    }
-    grouped.rows.swap(sorted_rows_);
-    grouped.in_order = false;
-  }
-
-  // Groups sorted_rows_ by ends[row].
-  void sort_by_frame(const int64_t* ends) {
-    GroupedRows& grouped = grouped_;
-    const auto before = [ends](int32_t left, int32_t right) { return ends[left] < ends[right]; };
-    if (!std::is_sorted(sorted_rows_.begin(), sorted_rows_.end(), before))
-      std::stable_sort(sorted_rows_.begin(), sorted_rows_.end(), before);
-    grouped.rows.swap(sorted_rows_);
-    grouped.in_order = false;
-    grouped.count = static_cast<int64_t>(grouped.rows.size());
-    for (int64_t place = 0; place < grouped.count; ++place) {
-      const int64_t end = ends[grouped.rows[place]];
-      if (grouped.groups.empty() || grouped.groups.back().frame != end) grouped.groups.push_back({end, place, 0});
-      ++grouped.groups.back().count;
-    }
-  }
-
-  // Microseconds of another unit; rows that do not fit int64 are marked in converts_.
-  const int64_t* convert_times(const ColumnView& time, bool& all_valid) {
-    const MicrosecondScale scale = microsecond_scale(time);
-    times_.resize(static_cast<size_t>(time.row_count));
-    converts_.clear();
-    const auto* values = static_cast<const uint8_t*>(time.values);
-    for (int64_t row = 0; row < time.row_count; ++row) {
-      const int64_t value =
-          time.width == 4 ? load_unaligned<int32_t>(values + row * 4) : load_unaligned<int64_t>(values + row * 8);
-      if (scale.divisor != 1) {
-        times_[row] = floor_divide(value, scale.divisor);
-      } else if (value > kMaxTime / scale.multiplier || value < kMinTime / scale.multiplier) {
-        if (converts_.empty()) converts_.assign(static_cast<size_t>(time.row_count), 1);
-        converts_[row] = 0;
-        all_valid = false;
-        times_[row] = 0;
-      } else {
-        times_[row] = value * scale.multiplier;
-      }
-    }
-    return times_.data();
-  }
+  void group_rows(const ColumnView& time, int64_t row_count) { grouped_.group_by_frame(read_times(time, row_count)); }
 
   // ---- frames
 
@@ -613,7 +469,6 @@ class KeyedFrames {
   std::vector<ColumnFields> columns_;
   KeyIndex keys_;
   Arena& arena_;
-  FrameDivider divider_;
   std::map<int64_t, std::unique_ptr<Frame>> frames_;  // by end
   std::vector<std::unique_ptr<Frame>> spare_frames_;
   std::vector<HugeVector<uint32_t>> spare_indexes_;  // all kNoEntry
@@ -626,10 +481,8 @@ class KeyedFrames {
   // scratch, kept between batches
   GroupedRows grouped_;
   std::vector<WidenedColumn> widened_;
-  std::vector<uint32_t> slots_, entries_, picked_entries_, frame_numbers_;
-  std::vector<int32_t> valid_places_, null_places_, sorted_rows_;
-  std::vector<int64_t> starts_, times_, frame_ends_;
-  std::vector<uint8_t> converts_;
+  std::vector<uint32_t> slots_, entries_, picked_entries_;
+  std::vector<int32_t> valid_places_, null_places_;
 };
 
 }  // namespace jetfast

@@ -245,15 +245,11 @@ class SessionTable : public KeyedResults {
     for (int64_t place = 0; place < count; ++place) late_count += is_late(grouped_.row_at(place));
     if (late_count == 0) return;
     late_rows += late_count;
-    sorted_rows_.clear();
-    for (int64_t place = 0; place < count; ++place) {
-      const int32_t row = grouped_.row_at(place);
-      if (!is_late(row)) sorted_rows_.push_back(row);
-      else if (late) late->rows.push_back(row);
-    }
-    grouped_.rows.swap(sorted_rows_);
-    grouped_.in_order = false;
-    grouped_.count = count - late_count;
+    grouped_.filter([&](int32_t row) {
+      if (!is_late(row)) return true;
+      if (late) late->rows.push_back(row);
+      return false;
+    });
   }
 
   // ---- sessions

@@ -247,12 +247,12 @@ class SlotFrames : public KeyedResults {
     const uint64_t base = static_cast<uint64_t>(least) - static_cast<uint64_t>(shape_.past_boundary(least));
     const uint64_t span = static_cast<uint64_t>(greatest) - base;
     if (shape_.frame_of(least) <= bound || span >> 52 != 0) return false;
-    const uint64_t last = divider_.divide(span);
+    const uint64_t last = grouped_.divider().divide(span);
     if (last >= kFewFrames || shape_.frame_of(greatest) == kMaxTime) return false;
     uint32_t present = 1u | 1u << last;
     if (last > 0) {
       frame_numbers_.resize(static_cast<size_t>(count));
-      number_frames(times, count, static_cast<int64_t>(base), divider_, frame_numbers_.data());
+      number_frames(times, count, static_cast<int64_t>(base), grouped_.divider(), frame_numbers_.data());
       if (last > 1)
         for (int64_t row = 0; row < count; ++row) present |= 1u << frame_numbers_[row];
     }
@@ -526,6 +526,7 @@ class SlotFrames : public KeyedResults {
 
  private:
   HotSlots hot_slots_;
+  std::vector<uint32_t> frame_numbers_;
   std::vector<uint32_t> places_, ordered_slots_;
 };
 

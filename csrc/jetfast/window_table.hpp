@@ -271,18 +271,16 @@ class WindowTable : public WindowResults {
   // A key without rows in a frame may be among the partials of a frame that has left its first stage whole.
   void group_partials(const PartialColumns& batch, bool realign) {
     frame_ends_.resize(static_cast<size_t>(batch.row_count));
-    sorted_rows_.clear();
+    grouped_.rows.clear();
     const auto* ends = static_cast<const uint8_t*>(batch.frame.values);
     const auto* row_counts = static_cast<const uint8_t*>(batch.fields[0].values);
     for (int64_t row = 0; row < batch.row_count; ++row) {
       if (load_unaligned<int64_t>(row_counts + row * 8) == 0) continue;
       const auto end = load_unaligned<int64_t>(ends + row * 8);
       frame_ends_[row] = realign ? shape_.ceil(end) : end;
-      sorted_rows_.push_back(static_cast<int32_t>(row));
+      grouped_.rows.push_back(static_cast<int32_t>(row));
     }
-    grouped_.groups.clear();
-    grouped_.rows.clear();
-    sort_by_frame(frame_ends_.data());
+    grouped_.sort_by_frame(frame_ends_.data());
   }
 
   void take_partials(const PartialColumns& batch, bool with_partitions) {
@@ -306,6 +304,7 @@ class WindowTable : public WindowResults {
 
   int64_t first_accepted_ = 0;  // place of the first row of grouped_ that is not late
   KnownKeys known_keys_;
+  std::vector<int64_t> frame_ends_;
 };
 
 }  // namespace jetfast
