@@ -16,6 +16,7 @@ class Options:
     many_keys : the greatest number of keys
     many_keys_zipf : those as Zipf, too; making and checking them takes long
     repeats, expansion_repeats : turns that count
+    wall_repeats : turns that count where wall time does: what holds up one of two cores holds up the turn
     partition_passes : over 2 M rows
     warm_up : one window length of rows that does not count; tests leave it out
     snapshot_rows, snapshot_rows_many_keys : of a turn of goal 10: a few seconds, so that it has a few snapshots
@@ -36,6 +37,7 @@ class Options:
     many_keys_zipf: bool = True
     repeats: int = 5
     expansion_repeats: int = 3
+    wall_repeats: int = 15
     partition_passes: int = 12
     warm_up: bool = True
     snapshot_rows: int = 96 << 22
@@ -61,6 +63,7 @@ QUICK = Options(
     many_keys_zipf=False,
     repeats=3,
     expansion_repeats=2,
+    wall_repeats=5,
     partition_passes=4,
     snapshot_pairs=3,
     process_rows=24 << 23,

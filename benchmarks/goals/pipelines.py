@@ -139,7 +139,7 @@ def goal_9(options: Options) -> Iterator[Entry]:
         "one-thread": {"": lambda: measure(plain.one)},
         "two-threads": {"": lambda: measure(plain.two)},
     }
-    costs = side_by_side(lambda: measure(lambda: run(2, CountingSink()).wait()), turns, options.repeats, "wall_s")
+    costs = side_by_side(lambda: measure(lambda: run(2, CountingSink()).wait()), turns, options.wall_repeats, "wall_s")
     rows = len(events)
     threads = ratio(
         "two-threads-vs-one", f"{CASE}; window tables alone", "one-thread", costs["two-threads"], costs["one-thread"],

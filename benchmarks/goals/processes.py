@@ -57,7 +57,7 @@ def processes(options: Options) -> Iterator[Entry]:
             raise AssertionError(f"{job.metrics['rows_read']} rows were read of {source.total_rows}")
         return cost
 
-    costs = side_by_side(lambda: turn(2), {"one-process": {"": lambda: turn(1)}}, options.repeats, "wall_s")
+    costs = side_by_side(lambda: turn(2), {"one-process": {"": lambda: turn(1)}}, options.wall_repeats, "wall_s")
     yield ratio(
         "two-processes-vs-one", CASE, "one-process", costs["jetfast"], costs["one-process"], source.total_rows, equal,
         Goal(9, 1.5, 1.75), "wall_s",

@@ -41,7 +41,7 @@ from benchmarks.peers import polars
 {change}
 tiny = Options(
     rows=180_000, expansion_rows=2_000, expansion_rows_many_keys=1_000, many_keys=20_000, repeats=1,
-    expansion_repeats=1, partition_passes=1, warm_up=False,
+    expansion_repeats=1, wall_repeats=1, partition_passes=1, warm_up=False,
     snapshot_rows=1 << 18, snapshot_rows_many_keys=1 << 18, snapshot_pairs=2, snapshots_min=0,
     process_rows=1 << 18, latency_batches=200, latency_turns=1, nexmark_events=20_000,
 )
