@@ -92,6 +92,8 @@ class HuntedJob:
         self._log = (self.folder / "log").open("ab")
         (self.folder / "notes").touch()
         self._notes = (self.folder / "notes").open("rb")
+        self._begun = b""
+        """What has been read of a note that is still being written: a reader may meet the end of a page within it."""
         self._coordinators: set[int] = set()
         self._frozen: int | None = None
         """Descriptor of the member that does not run at present."""
@@ -222,8 +224,11 @@ class HuntedJob:
 
     def update(self) -> None:
         """Read what has been noted, and start the coordinator again if it was killed."""
-        for line in self._notes:
-            self._take(msgspec.json.decode(line, type=Note))
+        for part in self._notes:
+            self._begun += part
+            if self._begun.endswith(b"\n"):
+                self._take(msgspec.json.decode(self._begun, type=Note))
+                self._begun = b""
         status = self._program.poll()
         if status == -signal.SIGKILL:
             self._program = self._start()
