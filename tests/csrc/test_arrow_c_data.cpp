@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "message_bytes.hpp"
 #include "jetfast/arrow_c_data.hpp"
 #include "jetfast/framing.hpp"
 
@@ -160,14 +161,7 @@ void messages_survive_damage() {
     producer.add(3, {kBitmap, kLongs}, -1);
     producer.add(3, {nullptr, kOffsets, kText});
     const Rows rows = import_rows(types, producer.finish(3));
-    const Message message = encode_rows(arena, slice_rows(rows, 1, 2), {});
-    const auto append = [&bytes](const void* from, int64_t size) {
-      bytes.resize(static_cast<size_t>(aligned_bytes(static_cast<int64_t>(bytes.size()))));
-      bytes.insert(bytes.end(), static_cast<const uint8_t*>(from), static_cast<const uint8_t*>(from) + size);
-    };
-    append(message.header.data(), static_cast<int64_t>(message.header.size()) * 8);
-    for (const MessagePiece& piece : message.pieces)
-      if (piece.size > 0) append(piece.bytes, piece.size);
+    bytes = message_bytes(encode_rows(arena, slice_rows(rows, 1, 2), {}));
   }
   CHECK(released == 1);
   const auto decode = [&](const std::vector<uint8_t>& from) {  // into memory of exactly its size, so that any overrun shows

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "message_bytes.hpp"
 #include "jetfast/framing.hpp"
 
 using namespace jetfast;
@@ -70,16 +71,7 @@ Rows rows_of(std::vector<Column> columns) {
 }
 
 std::vector<uint8_t> encoded(Arena& arena, const Rows& rows, SentColumns& sent) {
-  const Message message = encode_rows(arena, rows, {}, &sent);
-  std::vector<uint8_t> bytes;
-  const auto append = [&bytes](const void* from, int64_t size) {
-    bytes.resize(static_cast<size_t>(aligned_bytes(static_cast<int64_t>(bytes.size()))));
-    bytes.insert(bytes.end(), static_cast<const uint8_t*>(from), static_cast<const uint8_t*>(from) + size);
-  };
-  append(message.header.data(), static_cast<int64_t>(message.header.size()) * 8);
-  for (const MessagePiece& piece : message.pieces)
-    if (piece.size > 0) append(piece.bytes, piece.size);
-  return bytes;
+  return message_bytes(encode_rows(arena, rows, {}, &sent));
 }
 
 // From memory of exactly its size, so that any overrun shows.

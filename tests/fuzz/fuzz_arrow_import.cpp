@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "../csrc/message_bytes.hpp"
 #include "jetfast/framing.hpp"
 #include "jetfast/partition.hpp"
 
@@ -593,18 +594,6 @@ void touch(const Rows& rows, const std::vector<ColumnType>& types) {
     if (is_hashable(column.view)) hashes_of(column);
   }
   encode_rows(arena(), rows, opaque);
-}
-
-std::vector<uint8_t> message_bytes(const Message& message) {
-  std::vector<uint8_t> bytes;
-  const auto append = [&bytes](const void* from, int64_t size) {
-    bytes.resize(static_cast<size_t>(aligned_bytes(static_cast<int64_t>(bytes.size()))));
-    bytes.insert(bytes.end(), static_cast<const uint8_t*>(from), static_cast<const uint8_t*>(from) + size);
-  };
-  append(message.header.data(), static_cast<int64_t>(message.header.size()) * 8);
-  for (const MessagePiece& piece : message.pieces)
-    if (piece.size > 0) append(piece.bytes, piece.size);
-  return bytes;
 }
 
 Rows decode_copy(const std::vector<ColumnType>& types, const std::vector<uint8_t>& bytes, ReceivedColumns& received) {
