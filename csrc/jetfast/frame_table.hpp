@@ -195,7 +195,8 @@ class FrameTable : public SlotFrames {
       }
       leaving_partials_.push_back({static_cast<int32_t>(index), gives, std::move(result), {}});
     }
-    if (ordered_ < keys_.slot_limit()) take_entries({&frame}, ordered_);
+    listed_since_ += new_keys();
+    if (new_keys() > 0) take_entries({&frame}, ordered_);
   }
 
   // A column of one value, as a dictionary: nothing is written but the value.
@@ -277,10 +278,11 @@ class FrameTable : public SlotFrames {
   // ---- the order of slots
 
   // Does it still pay to leave slots as they are?
-  bool is_ordered() {
-    listed_since_ += int64_t{keys_.slot_limit()} - ordered_;
-    return ordered_releases_ == keys_.releases() && listed_since_ <= ordered_ / kKeysPerListed;
+  bool is_ordered() const {
+    return ordered_releases_ == keys_.releases() && listed_since_ + new_keys() <= ordered_ / kKeysPerListed;
   }
+
+  int64_t new_keys() const { return int64_t{keys_.slot_limit()} - ordered_; }
 
   // Keys get new slots by owner and hash, and the entries of all frames go with them.
   void order_slots() {
