@@ -64,6 +64,7 @@ def _spark_session(master: str | None) -> Any:
         raise ResourcesError("--cluster spark needs pyspark: pip install 'jetfast[spark]'") from error
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("jetfast").config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.executorEnv.PYTHONSAFEPATH", "1")  # workers import nothing from where they stand
     session = (builder if master is None else builder.master(master)).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")  # what members log comes over anyway
     return session

@@ -22,6 +22,7 @@ from jetfast.cli.output import AsJson, command, print_facts, print_json
 from jetfast.cli.pipeline_file import load_pipeline
 from jetfast.cli.report_text import describe_outcome
 from jetfast.cli.stored_jobs import find_completed, has_begun, open_store
+from jetfast.clusters.child_python import import_path, interpreter_arguments
 from jetfast.clusters.continuation import continue_job, find_submission
 from jetfast.clusters.submission import DEFAULT_MEMORY_LIMIT
 from jetfast.clusters.supervisor import supervise as supervise_program
@@ -59,6 +60,8 @@ UnlessCompleted = Annotated[
     bool, typer.Option("--unless-completed", help="End with 0, instead of 2, if the store knows the job as completed.")
 ]
 BegunSince = Annotated[int, typer.Option(hidden=True, help="Begin anew only if the store knows no later execution.")]
+_START = "import sys; sys.path[:] = {path!r}; from jetfast.cli import main; main()"
+"""Code of a command that runs in a process of its own, with the path of imports of this one."""
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever the store knows of the job.")]
 
 
@@ -207,8 +210,7 @@ def _supervise(store: str | None, *, once: bool = False) -> None:
     if store is None:
         raise JobDefinitionError("--supervise needs --store: without snapshots a job cannot go on")
     arguments = [argument for argument in sys.argv[1:] if argument != "--supervise"]
-    by_module = sys.argv[0].endswith("__main__.py")
-    program = [sys.executable, "-m", "jetfast"] if by_module else [sys.argv[0]]
+    program = [*interpreter_arguments(), "-c", _START.format(path=import_path())]
     # It may be killed when the job is completed, and before it can say so; also before it has begun.
     again = [*arguments, "--unless-completed", *(("--begun-since", str(new_execution_id())) if once else ())]
     raise typer.Exit(supervise_program([*program, *arguments], again=[*program, *again]))

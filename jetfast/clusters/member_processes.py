@@ -16,6 +16,7 @@ import threading
 from typing import IO
 
 from jetfast.clusters import process_member
+from jetfast.clusters.child_python import import_path, interpreter_arguments
 from jetfast.clusters.log_lines import log_line
 from jetfast.control.lifeline import HeldLifeline
 from jetfast.control.member_links import OnEnd
@@ -53,7 +54,7 @@ class MemberProcesses:
         if not sys.executable:
             raise OSError("sys.executable is empty: this program embeds Python, and there is no interpreter to start")
         process = subprocess.Popen(
-            [sys.executable, "-c", process_member.START.format(module=process_member.__name__)],
+            [*interpreter_arguments(), "-c", process_member.START.format(module=process_member.__name__)],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=self._inherited,
@@ -106,7 +107,7 @@ def _attend(process: subprocess.Popen[bytes], task: MemberTask, on_end: OnEnd) -
     assert process.stdin is not None
     assert process.stderr is not None
     with contextlib.suppress(BrokenPipeError):  # it has ended already: its status says why
-        process.stdin.write(json.dumps(sys.path).encode() + b"\n" + process_member.encode_told(task))
+        process.stdin.write(json.dumps(import_path()).encode() + b"\n" + process_member.encode_told(task))
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()
     last_lines = _hand_on_lines(process.stderr, f"member {task.member}")

@@ -28,7 +28,7 @@ from jetfast.control.wire import Token
 from jetfast.errors import JetfastError, ProtocolError, RestartableError, TransportError
 
 START = "import json, sys; sys.path[:] = json.loads(sys.stdin.buffer.readline()); from {module} import main; main()"
-"""What the interpreter is told to run; `{module}` is this one. The submitter's `sys.path` comes first."""
+"""Code for the interpreter; `{module}` is this one. The path of imports (`child_python`) is set before all else."""
 
 LOST_STATUS = 75
 """Ends a process that could be this member no longer, though another one could (EX_TEMPFAIL of sysexits.h)."""

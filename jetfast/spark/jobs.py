@@ -1,11 +1,14 @@
 """The Spark jobs that members are: submitted on a thread each, cancelled by group, their failures explained."""
 
+import contextlib
 import logging
 import re
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
+from jetfast.clusters.child_python import import_path
 from jetfast.control.member_links import OnEnd
 from jetfast.control.messages import Registered
 from jetfast.control.process_identity import has_ended
@@ -108,7 +111,12 @@ class SparkJobs:
     def _submit(self, group: str, description: str, task: MemberTask) -> None:
         """Run the Spark job of a member to its end, from a thread of its own."""
         self._set_group(group, description, ends_at_once=False)
-        self._spark.range(0, 1, 1, 1).mapInArrow(member_function(task), RESULT_SCHEMA).toArrow()
+        context = self._spark.sparkContext
+        # Only in local mode are the folders of this process those of the workers.
+        folders = import_path() if context.master == "local" or context.master.startswith("local[") else []
+        with _safe_path(context):
+            member = self._spark.range(0, 1, 1, 1).mapInArrow(member_function(task, folders), RESULT_SCHEMA)
+        member.toArrow()
 
     def _set_group(self, group: str, description: str, *, ends_at_once: bool) -> None:
         """Of the jobs that this thread submits."""
@@ -128,6 +136,26 @@ def _local_properties(spark: Any) -> Any:
     if spark is None or not isinstance(spark.sparkContext._gateway, ClientServer):
         return None
     return spark.sparkContext._jsc.sc().getLocalProperties().clone()
+
+
+_wrapping = threading.Lock()
+"""The environment of workers is a field of the Spark context."""
+
+
+@contextlib.contextmanager
+def _safe_path(context: Any) -> Iterator[None]:
+    """Let functions that are given to Spark meanwhile run in Python workers that do not import from where they stand.
+
+    Spark starts workers with `-m`, so they import from the working directory of their JVM first. In local mode that is
+    the driver's. A file there would take the place of a module of the standard library.
+    """
+    with _wrapping:
+        environment = context.environment
+        context.environment = {**environment, "PYTHONSAFEPATH": "1"}
+        try:
+            yield
+        finally:
+            context.environment = environment
 
 
 _JETFAST_ERROR = re.compile(r"^jetfast\.errors\.(\w+): (.*)$", re.MULTILINE)

@@ -9,7 +9,8 @@ import functools
 import gc
 import os
 import socket
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -33,12 +34,16 @@ whoever takes its place counts on its end with its lease."""
 MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def member_function(task: MemberTask) -> MapInArrow:
-    """Return the function of the Spark job that is member `task.member`, for `DataFrame.mapInArrow`."""
+def member_function(task: MemberTask, folders: Sequence[str] = ()) -> MapInArrow:
+    """Return the function of the Spark job that is member `task.member`, for `DataFrame.mapInArrow`.
+
+    It imports also from `folders`, last.
+    """
 
     def jetfast_member(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass  # the one row of the range says nothing
+        sys.path += [folder for folder in folders if folder not in sys.path]
         run_spark_member(task)
         yield from ()
 

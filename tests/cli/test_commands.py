@@ -314,9 +314,12 @@ def test_supervised_commands_that_begin_a_job_anew_are_told_since_when_it_counts
     restored = ("snapshot", "restore", "kept", "--store", tmp_path, "--pipeline", file)
     assert jetfast(*restored, "--supervise").status == 6
     assert jetfast("resume", "x", "--store", tmp_path, "--pipeline", file, "--supervise").status == 6
-    run = ["jetfast", "run", str(file), "--store", str(tmp_path)]
-    restore = ["jetfast", *map(str, restored)]
-    resume = ["jetfast", "resume", "x", "--store", str(tmp_path), "--pipeline", str(file)]
+    start = programs[0][0][: programs[0][0].index("run")]
+    assert start[:3] == [sys.executable, "-P", "-c"]
+    assert "from jetfast.cli import main" in start[3]
+    run = [*start, "run", str(file), "--store", str(tmp_path)]
+    restore = [*start, *map(str, restored)]
+    resume = [*start, "resume", "x", "--store", str(tmp_path), "--pipeline", str(file)]
     assert programs == [
         ([*run, "--fresh", "--json"], [*run, "--fresh", "--json", "--unless-completed", "--begun-since", "77"]),
         (run, [*run, "--unless-completed"]),
