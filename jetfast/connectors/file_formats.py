@@ -28,6 +28,7 @@ _SUFFIXES = {
     ".ipc": "ipc",
     ".arrows": "ipc_stream",
 }
+_PART_SUFFIXES = {"parquet": ".parquet", "csv": ".csv", "json": ".jsonl", "ipc": ".arrow", "ipc_stream": ".arrows"}
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _FORMAT_NAMES = {"jsonl": "json", "ndjson": "json", "arrow": "ipc", "feather": "ipc", "arrows": "ipc_stream"}
 
@@ -56,9 +57,7 @@ def format_named(name: str) -> str | None:
 
 def default_suffix(file_format: str) -> str:
     """Return the suffix of part files of a format."""
-    return {"parquet": ".parquet", "csv": ".csv", "json": ".jsonl", "ipc": ".arrow", "ipc_stream": ".arrows"}[
-        file_format
-    ]
+    return _PART_SUFFIXES[file_format]
 
 
 @dataclass(frozen=True)

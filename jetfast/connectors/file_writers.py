@@ -4,7 +4,9 @@ end.
 
 import os
 import posixpath
+import stat
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
@@ -14,7 +16,7 @@ import pyarrow.compute as pc
 from jetfast.connectors.file_formats import compression_of
 from jetfast.core.batch import Batch
 from jetfast.core.readable import readable_values
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, JobFailedError
 
 ROW_GROUP_ROWS = 1 << 18
 ROW_GROUP_BYTES = 64 << 20
@@ -202,7 +204,8 @@ class FileWriter:
     def finish(self) -> None:
         """Make the file durable and visible; one of that name is replaced."""
         self.complete()
-        rename_durably(self.filesystem, [(self.temporary, self.path)])
+        names = (posixpath.basename(self.temporary), posixpath.basename(self.path))
+        rename_durably(self.filesystem, posixpath.dirname(self.path), [names])
 
     def abort(self) -> None:
         """Leave nothing behind."""
@@ -246,22 +249,44 @@ def make_durable(filesystem: Any, path: str) -> None:
         _sync_directory(path)
 
 
-def rename_durably(filesystem: Any, names: Sequence[tuple[str, str]]) -> None:
-    """Give durable files in one directory their names (temporary, final); a crash leaves each with one of the two."""
+def rename_durably(filesystem: Any, directory: str, names: Sequence[tuple[str, str]]) -> None:
+    """Give durable files of a directory their names (temporary, final); a crash leaves each with one of the two.
+
+    On a local disk names are resolved in the open directory, so no name leads out of it, and what a link points to is
+    never renamed.
+
+    Raises JobFailedError, before anything is renamed, for a name with a folder in it or for what is no regular file.
+    """
     from pyarrow import fs
 
-    local = isinstance(filesystem, fs.LocalFileSystem)
-    for temporary, path in names:
-        if local:
-            os.replace(temporary, path)
-        elif filesystem.type_name in _REPLACING:
-            filesystem.move(temporary, path)  # somebody else may do the same, and must not find it removed
-        else:
-            if filesystem.get_file_info(path).type != fs.FileType.NotFound:
-                filesystem.delete_file(path)
-            filesystem.move(temporary, path)
-    if local and names:
-        _sync_directory(names[0][1])
+    for name in chain.from_iterable(names):
+        if name in ("", ".", "..") or "/" in name or "\0" in name or os.sep in name:
+            raise JobFailedError(f"{name!r} is not the name of a file in {directory}")
+    if isinstance(filesystem, fs.LocalFileSystem):
+        _rename_local(directory, names)
+        return
+    for temporary, final in names:
+        source, path = posixpath.join(directory, temporary), posixpath.join(directory, final)
+        if filesystem.type_name not in _REPLACING and filesystem.get_file_info(path).type != fs.FileType.NotFound:
+            filesystem.delete_file(path)  # object stores replace: another processor may do the same
+        filesystem.move(source, path)
+
+
+def _rename_local(directory: str, names: Sequence[tuple[str, str]]) -> None:
+    if os.name != "posix":
+        for temporary, final in names:
+            os.replace(os.path.join(directory, temporary), os.path.join(directory, final))
+        return
+    opened = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for temporary, _ in names:
+            if not stat.S_ISREG(os.stat(temporary, dir_fd=opened, follow_symlinks=False).st_mode):
+                raise JobFailedError(f"{posixpath.join(directory, temporary)} is not a regular file")
+        for temporary, final in names:
+            os.replace(temporary, final, src_dir_fd=opened, dst_dir_fd=opened)
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _sync_directory(path: str) -> None:

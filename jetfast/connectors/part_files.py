@@ -5,28 +5,43 @@
 
 The files of one transaction (the same sequence) share the text of its id, by which they are listed. Phase 2 renames
 them one by one; that a file has its final name tells that it was committed.
+
+A token says how many files a transaction has, and in which format: it holds no names. Who can write to a snapshot store
+can forge tokens, so names are made from the id and a number.
 """
 
 import posixpath
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from math import inf
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
 
-from jetfast.connectors.file_formats import default_suffix
+from jetfast.connectors.file_formats import FORMATS, default_suffix
 from jetfast.connectors.file_listing import file_names
 from jetfast.connectors.file_writers import FileWriter, rename_durably
 from jetfast.core.batch import Batch
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.transaction import TransactionalWriter, TransactionId, TransactionOwner, TransactionRules
-from jetfast.errors import DataLostError
+from jetfast.errors import DataLostError, JobFailedError
 
 TEMPORARY = ".tmp"
 _ID_FIELDS = 7
 """Fields of the text of an id, between dots; none of them holds one."""
+_LOOKED_AT = 1000
+"""Files of a transaction that one call looks for."""
+
+
+class PartsToken(msgspec.Struct, forbid_unknown_fields=True):
+    """What a snapshot keeps of a transaction besides its id: numbers 0 to `count` - 1 are its files."""
+
+    version: Literal[1]
+    format_number: Annotated[int, msgspec.Meta(ge=0, lt=len(FORMATS))]
+    """Index in FORMATS: a job that was changed may write another format now."""
+    count: Annotated[int, msgspec.Meta(ge=0)]
 
 
 @dataclass(frozen=True)
@@ -62,12 +77,42 @@ class PartDirectory:
     def path(self, name: str) -> str:
         return posixpath.join(self.settings.directory, name)
 
-    def final_name(self, transaction: str, number: int) -> str:
-        execution, processor, sequence = transaction.rsplit(".", 3)[1:]
-        return f"part-{int(processor):05d}-{self.job_label}-{execution}-{int(sequence):06d}-{number}{self.suffix}"
+    def names_of(self, transaction: str, number: int, suffix: str | None = None) -> tuple[str, str]:
+        """Return the names (temporary, final) of one file of a transaction. Raises ValueError for a malformed id."""
+        found = self.owner.parse(transaction)
+        if found is None or found.execution_id is None:
+            raise ValueError(f"{transaction!r} is no transaction of this step")
+        execution, processor, sequence = found
+        suffix = suffix or self.suffix
+        final = f"part-{processor:05d}-{self.job_label}-{execution}-{sequence:06d}-{number}{suffix}"
+        return f".{transaction}.{number}{suffix}{TEMPORARY}", final
 
-    def temporary_name(self, transaction: str, number: int) -> str:
-        return f".{transaction}.{number}{self.suffix}{TEMPORARY}"
+    def names_in(self, transaction: str, token: bytes) -> Iterator[tuple[str, str]]:
+        """Yield the names (temporary, final) that a token stands for. Raises JobFailedError for a malformed token.
+
+        Tokens of earlier versions are lists of these names. They must be those that the id and a number give.
+        """
+        try:
+            read = msgspec.msgpack.decode(token, type=PartsToken | list[tuple[str, str]])
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise self._malformed(transaction) from error
+        if isinstance(read, PartsToken):
+            suffix = default_suffix(FORMATS[read.format_number])
+            for number in range(read.count):
+                yield self.names_of(transaction, number, suffix)
+            return
+        suffixes = [default_suffix(file_format) for file_format in FORMATS]
+        for suffix in suffixes:
+            if read == [self.names_of(transaction, number, suffix) for number in range(len(read))]:
+                yield from read
+                return
+        raise self._malformed(transaction)
+
+    def _malformed(self, transaction: str) -> JobFailedError:
+        return JobFailedError(
+            f"the snapshot does not say in the way of this sink which files transaction {transaction} has: the "
+            f"snapshot is damaged or forged, and nothing was renamed"
+        )
 
     def names(self) -> list[str]:
         return file_names(self.filesystem, self.settings.directory)
@@ -95,7 +140,7 @@ class PartDirectory:
 
     def publish(self, names: Sequence[tuple[str, str]]) -> None:
         """Give whole files their names (temporary, final), and remove what this job was to replace."""
-        rename_durably(self.filesystem, [(self.path(temporary), self.path(final)) for temporary, final in names])
+        rename_durably(self.filesystem, self.settings.directory, names)
         self.replace()
 
     def replace(self) -> None:
@@ -144,8 +189,7 @@ class PartFiles:
         """The file that rows go to."""
         if self.file is None:
             directory, number = self.directory, len(self.names)
-            temporary = directory.temporary_name(self.transaction, number)
-            final = directory.final_name(self.transaction, number)
+            temporary, final = directory.names_of(self.transaction, number)
             settings = directory.settings
             self.file = FileWriter(
                 directory.filesystem,
@@ -240,7 +284,8 @@ class TransactionalPartFiles(TransactionalWriter):
         files = self.open_files[transaction]
         if not files.names:
             files.open()
-        return msgspec.msgpack.encode(files.names)
+        format_number = FORMATS.index(self.directory.settings.file_format)
+        return msgspec.msgpack.encode(PartsToken(1, format_number, len(files.names)))
 
     def resume(self, transaction: str) -> None:
         self.current = self.open_files[transaction]
@@ -250,15 +295,19 @@ class TransactionalPartFiles(TransactionalWriter):
         return True
 
     def commit(self, transaction: str, token: bytes) -> None:
-        names = msgspec.msgpack.decode(token, type=list[tuple[str, str]])
-        there = self.directory.existing(name for pair in names for name in pair)
-        missing = [final for temporary, final in names if temporary not in there and final not in there]
-        if missing:
-            raise DataLostError(
-                f"{self.directory.path(missing[0])} is gone, which the snapshot counts on: it was removed by hand, or "
-                f"by another job that writes to the same directory"
-            )
-        self.directory.publish([(temporary, final) for temporary, final in names if temporary in there])
+        names = self.directory.names_in(transaction, token)
+        sealed: list[tuple[str, str]] = []
+        while some := list(islice(names, _LOOKED_AT)):
+            there = self.directory.existing(chain.from_iterable(some))
+            for temporary, final in some:
+                if temporary in there:
+                    sealed.append((temporary, final))
+                elif final not in there:
+                    raise DataLostError(
+                        f"{self.directory.path(final)} is gone, which the snapshot counts on: it was removed by hand, "
+                        f"or by another job that writes to the same directory"
+                    )
+        self.directory.publish(sealed)
         self.open_files.pop(transaction, None)
 
     def rollback(self, transaction: str) -> None:

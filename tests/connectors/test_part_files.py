@@ -1,17 +1,22 @@
 """Part files of a job with a guarantee: whole files only, each row in one of them, whatever crashes between renames."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.fs
 import pytest
 
 import jetfast as jf
+from jetfast.connectors.file_formats import default_suffix
+from jetfast.connectors.file_writers import rename_durably
 from jetfast.connectors.files import Files, files
 from jetfast.core.guarantee import Delivery, Guarantee
-from jetfast.errors import DataLostError, JobDefinitionError, RestartableError
+from jetfast.core.processor import StateBatch
+from jetfast.errors import DataLostError, JobDefinitionError, JobFailedError, RestartableError
 from jetfast.testing import VirtualClock, verify_sink
 from tests.connectors.reading import read_all
 from tests.processors.transactional_runs import SCHEMA, opened, restored, rows_of, saved
@@ -94,10 +99,10 @@ def test_a_crash_between_two_renames_leaves_each_row_in_one_file(
     states = phase_1(processor)
     renamed = []
 
-    def rename(source: str, target: str, replace: Any = os.replace) -> None:
+    def rename(source: str, target: str, replace: Any = os.replace, **directories: int) -> None:
         if renamed:
             raise OSError("the power is gone")
-        replace(source, target)
+        replace(source, target, **directories)
         renamed.append(target)
 
     with monkeypatch.context() as patch:
@@ -134,6 +139,113 @@ def test_a_file_that_the_snapshot_counts_on_and_is_gone_is_an_error_that_names_i
     (tmp_path / hidden).unlink()
     with pytest.raises(DataLostError, match=r"part-00000-0-1-000000-0\.csv is gone, which the snapshot counts on"):
         restored(outside, states, execution=2)
+
+
+def with_token(states: list[StateBatch], token: bytes) -> list[StateBatch]:
+    """The states of one transaction with another token: an attacker with write access to the store makes such."""
+    (state,) = states
+    ids = state.rows.column("transaction")
+    return [replace(state, rows=pa.record_batch([ids, pa.array([token] * len(ids))], schema=state.rows.schema))]
+
+
+@pytest.mark.parametrize("target", ["outside", "within"])
+def test_a_forged_token_renames_nothing(tmp_path: Path, target: str) -> None:
+    outside = Directory(tmp_path / "out")
+    (tmp_path / ".profile").write_text("mine")
+    processor = restored(outside, [])
+    write(processor, 1)
+    states = phase_1(processor)
+    (hidden,) = outside.hidden()
+    final = "../.profile" if target == "outside" else ".profile"
+    forged = with_token(states, msgspec.msgpack.encode([(hidden, final)]))
+    with pytest.raises(JobFailedError, match="damaged or forged, and nothing was renamed"):
+        restored(outside, forged, execution=2)
+    assert (tmp_path / ".profile").read_text() == "mine"
+    assert outside.names() == [hidden]
+
+
+HIDDEN = ".jetfast.job..sink.1.0.0.0.csv.tmp"
+VISIBLE = "part-00000-0-1-000000-0.csv"
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        b"",
+        b"\xc1",
+        msgspec.msgpack.encode({"version": 2, "format_number": 1, "count": 1}),
+        msgspec.msgpack.encode({"version": 1, "format_number": 99, "count": 1}),
+        msgspec.msgpack.encode({"version": 1, "format_number": 1, "count": -1}),
+        msgspec.msgpack.encode({"version": 1, "format_number": 1, "count": 1, "folder": ".."}),
+        msgspec.msgpack.encode([("/etc/passwd", VISIBLE)]),
+        msgspec.msgpack.encode([(HIDDEN, f"x/{VISIBLE}")]),
+        msgspec.msgpack.encode([(HIDDEN, VISIBLE), (HIDDEN, VISIBLE)]),
+        msgspec.msgpack.encode([(HIDDEN, VISIBLE.replace("csv", "parquet"))]),
+    ],
+)
+def test_a_malformed_token_is_refused(tmp_path: Path, token: bytes) -> None:
+    outside = Directory(tmp_path)
+    processor = restored(outside, [])
+    write(processor, 1)
+    states = phase_1(processor)
+    with pytest.raises(JobFailedError, match="damaged or forged"):
+        restored(outside, with_token(states, token), execution=2)
+    assert outside.names() == [HIDDEN]
+
+
+def test_a_forged_number_of_files_ends_at_the_first_that_is_missing(tmp_path: Path) -> None:
+    outside = Directory(tmp_path)
+    processor = restored(outside, [])
+    write(processor, 1)
+    states = phase_1(processor)
+    token = msgspec.msgpack.encode({"version": 1, "format_number": 1, "count": 2**62})
+    with pytest.raises(DataLostError, match="is gone, which the snapshot counts on"):
+        restored(outside, with_token(states, token), execution=2)
+    assert outside.names() == [HIDDEN]
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_token_of_an_earlier_version_is_committed(tmp_path: Path, file_format: str) -> None:
+    outside = Directory(tmp_path, file_format, file_size="1B")
+    processor = restored(outside, [])
+    for row in range(2):
+        write(processor, row)
+    states = phase_1(processor)
+    suffix = default_suffix(file_format)
+    names = [(f".jetfast.job..sink.1.0.0.{n}{suffix}.tmp", f"part-00000-0-1-000000-{n}{suffix}") for n in range(2)]
+    assert outside.hidden() == [temporary for temporary, _ in names]
+    restored(outside, with_token(states, msgspec.msgpack.encode(names)), execution=2)
+    assert outside.ids() == [0, 1]
+
+
+def test_a_job_that_writes_another_format_now_commits_the_files_of_the_old_one(tmp_path: Path) -> None:
+    processor = restored(Directory(tmp_path, "csv"), [])
+    write(processor, 1)
+    states = phase_1(processor)
+    restored(Directory(tmp_path, "parquet"), states, execution=2)
+    assert Directory(tmp_path).visible() == [VISIBLE]
+
+
+def test_a_link_in_place_of_a_part_file_is_not_renamed(tmp_path: Path) -> None:
+    outside = Directory(tmp_path / "out")
+    processor = restored(outside, [])
+    write(processor, 1)
+    states = phase_1(processor)
+    (tmp_path / "secret").write_text("id\n7\n")
+    (tmp_path / "out" / HIDDEN).unlink()
+    (tmp_path / "out" / HIDDEN).symlink_to(tmp_path / "secret")
+    with pytest.raises(JobFailedError, match="is not a regular file"):
+        restored(outside, states, execution=2)
+    assert outside.visible() == []
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "/x", "..", ""])
+def test_files_are_renamed_within_their_directory_only(tmp_path: Path, name: str) -> None:
+    (tmp_path / "x.tmp").write_text("")
+    for filesystem in (pa.fs.LocalFileSystem(), pa.fs.SubTreeFileSystem("/", pa.fs.LocalFileSystem())):
+        with pytest.raises(JobFailedError, match="is not the name of a file"):
+            rename_durably(filesystem, str(tmp_path), [("x.tmp", name)])
+    assert os.listdir(tmp_path) == ["x.tmp"]
 
 
 @pytest.mark.parametrize("options", [{"file_size": "1B"}, {"file_age": "10s"}])
