@@ -27,6 +27,7 @@ for layer in LAST:
     ALLOWED[layer] = set(ORDER) | {"processors"}
 ALLOWED["cli"] = set(ORDER) | {"processors", *LAST}
 ALLOWED["__main__"] = {"cli"}
+ALLOWED["extend"] = {"errors", "core"}
 
 # Read by `jetfast/__init__.py` only when asked for: a user without Spark never imports these.
 NOT_BY_IMPORT_JETFAST = [
