@@ -17,6 +17,7 @@ from jetfast.api.steps import (
     Step,
     WindowStep,
 )
+from jetfast.core.guarantee import Guarantee
 from jetfast.core.joins import LATE_PORTS
 from jetfast.core.routing import RoutingKind
 from jetfast.errors import JobDefinitionError
@@ -55,9 +56,14 @@ def explain(pipeline: Pipeline, *, member_count: int, workers: int, two_stage: b
     except JobDefinitionError as error:
         return "\n".join([*lines, "", f"no graph yet: {error}"])
     lines += ["", f"graph for {member_count} member{'s' * (member_count > 1)} of {workers} worker{'s' * (workers > 1)}"]
+    sinks = dag.guarantees(Guarantee.EXACTLY_ONCE).sinks
     for vertex in dag.topological_order():
         parallelism = 1 if vertex.total_parallelism_one else (vertex.parallelism or workers) * member_count
-        lines.append(f"  {vertex.name}  x {parallelism}")
+        kept = sinks.get(vertex.name)
+        guarantee = "" if kept is None else f", keeps {kept.name} at most"
+        if kept is not None and not vertex.counts:
+            guarantee += ", does not count"
+        lines.append(f"  {vertex.name}  x {parallelism}{guarantee}")
         for edge in dag.inbound(vertex.name):
             kind = edge.routing.kind.value
             if edge.routing.kind is RoutingKind.PARTITIONED:

@@ -60,7 +60,7 @@ from jetfast.core.items import MAIN_PORT
 from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT
 from jetfast.core.processor import Processor, ProcessorSupplier
 from jetfast.core.routing import ALL_TO_ONE, ISOLATED, UNICAST, Routing, partitioned
-from jetfast.core.source import sink_delivery, source_delivery
+from jetfast.core.source import sink_counts, sink_delivery, source_delivery
 from jetfast.core.throttling import EmitByFrame, NoThrottling, WatermarkThrottleFactory, coarsest_frame
 from jetfast.core.top_results import TopResults
 from jetfast.core.windows import SessionWindow
@@ -229,7 +229,7 @@ class Planner:
         for step, operation in steps:
             bound.append(operation.bind(schema, step))
             schema = bound[-1].schema
-        self.add_vertex(name, partial(Transform, bound), feeds)
+        self.add_vertex(name, partial(Transform, bound), feeds, keeps_state=False)
         return Feed(name, MAIN_PORT, schema)
 
     def plan_union(self, step: UnionStep) -> None:
@@ -268,9 +268,9 @@ class Planner:
         self.times[step.name] = step.time
         if isinstance(step, RebalanceStep):
             routing = partitioned(*step.keys) if step.keys else UNICAST
-            self.add_vertex(step.name, partial(Transform, ()), feeds, routing, crossing=True)
+            self.add_vertex(step.name, partial(Transform, ()), feeds, routing, crossing=True, keeps_state=False)
         elif isinstance(step, PeekStep):
-            self.add_vertex(step.name, partial(Peek, step.limit), feeds)
+            self.add_vertex(step.name, partial(Peek, step.limit), feeds, keeps_state=False)
         else:
             self.add_vertex(step.name, partial(SortRows, schema, step.by), feeds, ALL_TO_ONE, crossing=True, one=True)
             self.in_order.add(step.name)
@@ -450,6 +450,7 @@ class Planner:
             crossing=one,
             one=one,
             delivery=sink_delivery(step.sink),
+            counts=sink_counts(step.sink),
             check_target=step.sink.check_target,
         )
 
@@ -463,6 +464,8 @@ class Planner:
         crossing: bool = False,
         one: bool = False,
         delivery: Delivery | None = None,
+        counts: bool = True,
+        keeps_state: bool = True,
         check_target: Callable[[], None] | None = None,
     ) -> None:
         """Add a vertex with its inbound edges; `crossing`: rows may leave their member; `one`: a single processor."""
@@ -470,7 +473,15 @@ class Planner:
             routing, crossing, one = ALL_TO_ONE, True, True
             self.in_order.add(name)
         self.dag.add_vertex(
-            Vertex(name, supplier, total_parallelism_one=one, delivery=delivery, check_target=check_target)
+            Vertex(
+                name,
+                supplier,
+                total_parallelism_one=one,
+                delivery=delivery,
+                counts=counts,
+                keeps_state=keeps_state,
+                check_target=check_target,
+            )
         )
         for ordinal, feed in enumerate(feeds):
             self.add_edge(feed, name, ordinal, routing, crossing=crossing)

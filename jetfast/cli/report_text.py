@@ -30,7 +30,11 @@ def print_report(report: JobReport, *, as_json: bool) -> None:
             "cluster": f"{report.cluster}: {len(report.members)} of {report.members_wanted} members, "
             f"{report.workers} worker(s) each",
             "members": [f"{m.member}: process {m.pid} on {m.host}, {m.rows_read:,} rows in" for m in report.members],
-            "guarantee": [report.guarantee, *(f"weakened: {why}" for why in report.weakened_by)],
+            "guarantee": [
+                report.guarantee,
+                *(f"sink {sink}: {kept}" for sink, kept in report.sink_guarantees.items()),
+                *(f"weakened: {why}" for why in report.weakened_by),
+            ],
             "execution": f"{report.execution_id}, {report.restarts} restart(s)",
             "snapshots": [] if report.store is None else _describe_snapshots(report),
             "last snapshot": "" if last is None else _describe_snapshot(last, report),

@@ -55,7 +55,7 @@ class Cluster(ABC):
         name : of the job; default: the pipeline's. A job whose name the snapshot store knows goes on from its last
             snapshot; one that is completed is refused
         guarantee : default EXACTLY_ONCE if there is a snapshot store, else NONE. A job gets the weakest of this and of
-            what its sources and sinks can keep; `job.weakened_by` names those that keep less
+            what its sources and the sinks that count can keep; `job.weakened_by` names each part that keeps less
         snapshot_store : of `jetfast.snapshots`; default: that of the cluster. With a guarantee and no store at all
             a LocalCluster keeps snapshots in memory: they survive the loss of members, and not of this process. Other
             clusters need a store that their members share

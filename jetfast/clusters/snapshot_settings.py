@@ -1,6 +1,7 @@
 """Decides at submission which guarantee a job gets, where its snapshots go, and says so in the log."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jetfast.clusters.running_jobs import refuse_running
@@ -53,6 +54,10 @@ class SnapshotSettings:
     """What a job gets."""
 
     guarantee: Guarantee
+    """Of its state: what the engine runs with."""
+    job_guarantee: Guarantee
+    """Of the sinks that count."""
+    sink_guarantees: Mapping[str, Guarantee]
     store: SnapshotStore | None
     """None: it takes no snapshots."""
     interval_s: float
@@ -97,9 +102,14 @@ def choose_snapshots(
     wanted = wishes.guarantee
     if wanted is None:
         wanted = Guarantee.NONE if store is None else Guarantee.EXACTLY_ONCE
-    guarantee, weakened_by = dag.weakest_guarantee(wanted)
-    for sentence in weakened_by:
-        logger.warning("job %s: the guarantee is %s instead of %s: %s", job, guarantee.name, wanted.name, sentence)
+    kept = dag.guarantees(wanted)
+    guarantee = kept.state
+    promised = kept.job.name
+    for sentence in kept.weakened_by:
+        if kept.job is wanted:
+            logger.warning("job %s: the guarantee is %s, but %s", job, promised, sentence)
+        else:
+            logger.warning("job %s: the guarantee is %s instead of %s: %s", job, promised, wanted.name, sentence)
     if guarantee is Guarantee.NONE:
         store = None
     elif store is None:
@@ -117,7 +127,7 @@ def choose_snapshots(
         )
     if store is None:
         reason = " (no snapshot store: a restart starts from the beginning)" if wishes.guarantee is None else ""
-        logger.info("job %s: guarantee %s%s", job, guarantee.name, reason)
+        logger.info("job %s: guarantee %s%s", job, promised, reason)
     else:
         store.check()
         refuse_running(job, store)
@@ -129,20 +139,22 @@ def choose_snapshots(
         logger.info(
             "job %s: guarantee %s, a snapshot every %s in %s, which survives %s",
             job,
-            guarantee.name,
+            promised,
             wishes.interval,
             store.name,
             store.survives,
         )
     return SnapshotSettings(
         guarantee,
+        kept.job,
+        kept.sinks,
         store,
         positive_duration_us(wishes.interval, "snapshot_interval") / 1e6,
         wishes.max_restarts,
         wishes.fresh,
         wishes.suspend_on_failure,
         wishes.initial_snapshot,
-        tuple(weakened_by),
+        tuple(kept.weakened_by),
         goes_on,
     )
 

@@ -131,6 +131,8 @@ class Submission:
             fresh=snapshots.fresh,
             suspend_on_failure=snapshots.suspend_on_failure,
             initial_snapshot=snapshots.initial_snapshot,
+            job_guarantee=snapshots.job_guarantee,
+            sink_guarantees=snapshots.sink_guarantees,
             weakened_by=snapshots.weakened_by,
             submission=self.record,
             coordinator=coordinator,

@@ -37,6 +37,7 @@ class ConsoleSink:
     name: str = "console"
     cooperative: bool = False  # a terminal may block
     sink_delivery: Delivery = Delivery.REPEATING
+    counts: bool = False
     parallelism_one: bool = True
     target: str | None = None
 

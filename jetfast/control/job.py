@@ -53,12 +53,20 @@ class Job:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the job promises about each row after a failure: the weakest of what was wanted and of its parts."""
-        return self.runner.plan.guarantee
+        """What the job promises about each row after a failure: the weakest of what was wanted, of its sources and of
+        the sinks that count.
+        """
+        plan = self.runner.plan
+        return plan.guarantee if plan.job_guarantee is None else plan.job_guarantee
+
+    @property
+    def sink_guarantees(self) -> dict[str, Guarantee]:
+        """What each sink shows of each row after a failure, by name of step."""
+        return dict(self.runner.plan.sink_guarantees)
 
     @property
     def weakened_by(self) -> tuple[str, ...]:
-        """Why the guarantee is weaker than what was wanted: a sentence for each source or sink that keeps less."""
+        """A sentence for each source or sink that keeps less than was wanted, also if the job keeps it."""
         return self.runner.plan.weakened_by
 
     @property
@@ -296,6 +304,7 @@ class Job:
         rows = {
             "status": self.status.value,
             "guarantee": self.guarantee.value,
+            **{f"guarantee of {sink}": kept.value for sink, kept in self.sink_guarantees.items()},
             **{f"weakened by {place}": why for place, why in enumerate(self.weakened_by, 1)},
             "rows in": f"{metrics['rows_read']:,}",
             "rows out": f"{metrics['rows_written']:,}",
@@ -304,7 +313,7 @@ class Job:
             "seconds": f"{metrics['seconds']:.1f}",
             "rows/s": f"{metrics['rows_per_second']:,.0f}",
         }
-        if self.guarantee is not Guarantee.NONE:
+        if self.runner.plan.guarantee is not Guarantee.NONE:
             rows["snapshots"] = f"{metrics['snapshots_taken']:,} taken, {metrics['snapshots_failed']:,} failed"
             if last := describe_last_snapshot(metrics):
                 rows["last snapshot"] = last

@@ -88,7 +88,9 @@ class JobReport(Struct, frozen=True):
     status: str
     """not running, starting, running, suspended, suspended, exporting its snapshot, completing, failed or completed."""
     guarantee: str
-    """NONE, AT_LEAST_ONCE or EXACTLY_ONCE."""
+    """NONE, AT_LEAST_ONCE or EXACTLY_ONCE: the weakest of the sinks that count."""
+    sink_guarantees: dict[str, str]
+    """Of each sink, by name of step."""
     weakened_by: tuple[str, ...]
     execution_id: int
     submitted_at_us: int
@@ -146,6 +148,7 @@ def report_job(job: "Job") -> JobReport:
         cluster=None if plan.submission is None else plan.submission.cluster,
         status=job.status.value,
         guarantee=job.guarantee.name,
+        sink_guarantees={sink: kept.name for sink, kept in job.sink_guarantees.items()},
         weakened_by=tuple(job.weakened_by),
         execution_id=job.runner.coordinator.execution_id,
         submitted_at_us=job.submitted_at_us,
@@ -156,7 +159,7 @@ def report_job(job: "Job") -> JobReport:
         workers=plan.workers,
         store=None if store is None else store.name,
         survives=None if store is None else store.survives,
-        snapshot_interval_s=None if job.guarantee is Guarantee.NONE else plan.snapshot_interval_s,
+        snapshot_interval_s=None if plan.guarantee is Guarantee.NONE else plan.snapshot_interval_s,
         snapshots_taken=metrics["snapshots_taken"],
         snapshots_failed=metrics["snapshots_failed"],
         last_snapshot=_last_snapshot(metrics["snapshots"]),

@@ -22,6 +22,7 @@ class JobSettings:
     member_count: int
     workers: int
     guarantee: Guarantee
+    """Of its state: whether it takes snapshots, and whether it aligns their barriers."""
     memory_limit_bytes: int
     partition_count: int = PARTITION_COUNT
     parallelism: Mapping[str, int] = field(default_factory=dict)
@@ -38,8 +39,12 @@ class JobSettings:
     """Begin anew, whatever the store knows of a job of this name."""
     initial_snapshot: str | None = None
     """Name of the snapshot that it starts from, whatever the store knows of a job of this name."""
+    job_guarantee: Guarantee | None = None
+    """Weakest guarantee of the sinks that count; None: that of its state."""
+    sink_guarantees: Mapping[str, Guarantee] = field(default_factory=dict)
+    """By name of step."""
     weakened_by: tuple[str, ...] = ()
-    """Why the guarantee is not the one that was asked for, a sentence for each step."""
+    """Which steps keep less than was asked for, and why: a sentence for each."""
     submission: SubmissionRecord | None = None
     """What the execution record is to keep of all this."""
     coordinator: CoordinatorRecord | None = None

@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pyarrow as pa
 
-from jetfast.core.guarantee import Delivery, Guarantee, WeakestGuarantee, weakest_guarantee
+from jetfast.core.guarantee import Delivery, Guarantee, JobGuarantees, Part, job_guarantees
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.processor import ProcessorSupplier
 from jetfast.core.routing import UNICAST, Routing
@@ -25,6 +25,10 @@ class Vertex:
     """One single processor in the whole cluster, on member 0."""
     delivery: Delivery | None = None
     """How a source or a sink keeps its part of the guarantee of the job; None: it is neither."""
+    counts: bool = True
+    """Of a sink: does the guarantee of the job depend on it?"""
+    keeps_state: bool = True
+    """Of a step that is neither source nor sink: can what it computes of a row depend on other rows?"""
     endless: bool = False
     """It is a source that need not end."""
     check_target: Callable[[], None] | None = None
@@ -85,10 +89,15 @@ class Dag:
         """Edges out of a vertex, by port, then in the order they were added."""
         return sorted((e for e in self.edges if e.source == name), key=lambda e: e.source_port)
 
-    def weakest_guarantee(self, wanted: Guarantee) -> WeakestGuarantee:
-        """What is left of the guarantee that is wanted, and which steps weaken it."""
-        parts = [(vertex.name, vertex.delivery) for vertex in self.vertices.values() if vertex.delivery is not None]
-        return weakest_guarantee(wanted, parts)
+    def guarantees(self, wanted: Guarantee) -> JobGuarantees:
+        """What the job and each of its sinks keep of the guarantee that is wanted, and which steps weaken it."""
+        return job_guarantees(
+            wanted,
+            (
+                Part(vertex.name, vertex.delivery, vertex.counts, vertex.delivery is None and vertex.keeps_state)
+                for vertex in self.vertices.values()
+            ),
+        )
 
     def settling_steps(self) -> tuple[str, ...]:
         """The sinks of which phase 2 commits or publishes something, if the guarantee is EXACTLY_ONCE."""

@@ -32,27 +32,71 @@ class Delivery(Enum):
 
     @property
     def strongest(self) -> Guarantee:
-        """The strongest guarantee of a job that has such a part."""
+        """The strongest guarantee that such a part keeps."""
         if self in (Delivery.FLEETING, Delivery.WHOLE):
             return Guarantee.NONE
-        return Guarantee.AT_LEAST_ONCE if self is Delivery.REPEATING else Guarantee.EXACTLY_ONCE
+        return Guarantee.AT_LEAST_ONCE if self.repeats else Guarantee.EXACTLY_ONCE
+
+    @property
+    def repeats(self) -> bool:
+        """Does it weaken only what it shows itself?"""
+        return self is Delivery.REPEATING
+
+    @property
+    def of_sink(self) -> bool:
+        """Is it how a sink keeps its part? Otherwise it is a source's."""
+        return self not in (Delivery.REPLAYABLE, Delivery.ACKNOWLEDGING, Delivery.FLEETING)
 
 
-class WeakestGuarantee(NamedTuple):
-    """What a job can keep."""
+class Part(NamedTuple):
+    """What a step has to do with the guarantees of its job."""
 
-    guarantee: Guarantee
+    step: str
+    delivery: Delivery | None = None
+    """None: the step is neither a source nor a sink."""
+    counts: bool = True
+    """Of a sink: does the guarantee of the job depend on it?"""
+    keeps_state: bool = False
+    """Of a step that is neither: would a barrier that is not aligned change what it computes?"""
+
+
+class JobGuarantees(NamedTuple):
+    """What a job keeps, as a whole and in each of its sinks (semantics, "Guarantees of a job")."""
+
+    job: Guarantee
+    """Weakest guarantee of the sinks that count."""
+    state: Guarantee
+    """What the engine runs with: whether it takes snapshots, and whether it aligns their barriers."""
+    sinks: dict[str, Guarantee]
+    """Guarantee of each sink, by name of step."""
     weakened_by: list[str]
     """One sentence for each part that cannot keep what was wanted, naming it."""
 
 
-def weakest_guarantee(wanted: Guarantee, parts: Iterable[tuple[str, Delivery]]) -> WeakestGuarantee:
-    """Return the guarantee of a job: the weakest of what is wanted and of its sources and sinks (by name of step)."""
-    found = wanted
-    weakened_by = []
-    for step, delivery in parts:
-        strongest = delivery.strongest
-        if strongest.strength < wanted.strength:
-            weakened_by.append(f"step {step!r} keeps {strongest.name} at most: {delivery.value}")
-            found = min(found, strongest, key=lambda guarantee: guarantee.strength)
-    return WeakestGuarantee(found, weakened_by)
+def job_guarantees(wanted: Guarantee, parts: Iterable[Part]) -> JobGuarantees:
+    """Return what a job keeps of the guarantee that is wanted.
+
+    A source that cannot be read again, and a sink that is written as a whole, leave nothing to restore: they weaken
+    state and every sink. A sink that repeats rows weakens itself, and the job if it counts.
+    """
+    parts = list(parts)
+    deliveries = [(part, part.delivery) for part in parts if part.delivery is not None]
+    weakened_by = [
+        f"step {part.step!r} keeps {delivery.strongest.name} at most: {delivery.value}"
+        for part, delivery in deliveries
+        if delivery.strongest.strength < wanted.strength
+    ]
+    sinks = [(part, delivery) for part, delivery in deliveries if delivery.of_sink]
+    restored = (delivery.strongest for _, delivery in deliveries if not delivery.repeats)
+    state = weakest(wanted, restored)
+    kept = {part.step: weakest(state, [delivery.strongest]) for part, delivery in sinks}
+    job = weakest(state, (kept[part.step] for part, _ in sinks if part.counts))
+    if not any(part.keeps_state for part in parts):
+        # Alignment changes nothing but what a sink shows that keeps more than the job does.
+        state = max([job, *kept.values()], key=lambda guarantee: guarantee.strength)
+    return JobGuarantees(job, state, kept, weakened_by)
+
+
+def weakest(first: Guarantee, others: Iterable[Guarantee]) -> Guarantee:
+    """Return the weakest of several guarantees."""
+    return min([first, *others], key=lambda guarantee: guarantee.strength)

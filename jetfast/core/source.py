@@ -157,7 +157,10 @@ class SinkWriter(Protocol):
 
 
 class Sink(Protocol):
-    """Where rows go. Picklable; each processor opens one writer."""
+    """Where rows go. Picklable; each processor opens one writer.
+
+    A sink may also have `counts = False`, if its rows are only looked at: see `sink_counts`.
+    """
 
     @property
     def name(self) -> str:
@@ -194,3 +197,8 @@ def sink_delivery(sink: Sink) -> Delivery:
     """Return how a sink keeps its part of a guarantee; one that does not say repeats rows."""
     delivery: Delivery = getattr(sink, "sink_delivery", Delivery.REPEATING)
     return delivery
+
+
+def sink_counts(sink: Sink) -> bool:
+    """Return whether the guarantee of a job depends on a sink; one that does not say counts."""
+    return bool(getattr(sink, "counts", True))

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import jetfast as jf
+from jetfast.control.job_report import report_job
 from jetfast.testing import AcknowledgingQueue, StoredRows, TransactionalMemory
 
 EXACTLY_ONCE, AT_LEAST_ONCE, NONE = jf.Guarantee.EXACTLY_ONCE, jf.Guarantee.AT_LEAST_ONCE, jf.Guarantee.NONE
@@ -48,7 +49,7 @@ class PlainSink:
 SINKS: dict[str, tuple[Callable[[Path], Any], jf.Guarantee]] = {
     "a directory of files": (lambda path: jf.files(path / "out", "parquet"), EXACTLY_ONCE),
     "one file": (lambda path: jf.files(path / "out.csv"), NONE),
-    "console": (lambda path: jf.console(limit=0), AT_LEAST_ONCE),
+    "rows of no key": (lambda path: StoredRows().sink(), AT_LEAST_ONCE),
     "collect": (lambda path: jf.collect(), EXACTLY_ONCE),
     "transactional": (lambda path: TransactionalMemory.named().sink(), EXACTLY_ONCE),
     "idempotent": (lambda path: StoredRows("row").sink(), EXACTLY_ONCE),
@@ -111,3 +112,46 @@ def test_every_source_keeps_exactly_once(tmp_path: Path) -> None:
         pipeline = jf.Pipeline("promise")
         pipeline.read(source).collect()
         assert run(pipeline).guarantee is EXACTLY_ONCE
+
+
+def test_a_console_beside_other_sinks_weakens_nothing_but_itself(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "jetfast")
+    table = TransactionalMemory.named()
+    pipeline = jf.Pipeline("promise")
+    rows = pipeline.read(jf.memory(ROWS)).peek(name="peek")
+    rows.write(table.sink(), name="table")
+    rows.write(jf.console(limit=0), name="console")
+    job = run(pipeline)
+    assert job.guarantee is EXACTLY_ONCE
+    assert job.sink_guarantees == {"table": EXACTLY_ONCE, "console": AT_LEAST_ONCE}
+    assert job.runner.plan.guarantee is EXACTLY_ONCE
+    (why,) = job.weakened_by
+    assert f"the guarantee is EXACTLY_ONCE, but {why}" in caplog.text
+    assert why.startswith("step 'console' keeps AT_LEAST_ONCE at most: ")
+    assert report_job(job).sink_guarantees == {"table": "EXACTLY_ONCE", "console": "AT_LEAST_ONCE"}
+    assert "guarantee of console" in job._repr_html_()
+    explained = pipeline.explain()
+    assert "  table  x 1, keeps EXACTLY_ONCE at most\n" in explained
+    assert "  console  x 1, keeps AT_LEAST_ONCE at most, does not count\n" in explained
+
+
+def test_a_sink_of_a_user_that_does_not_count_weakens_nothing_but_itself() -> None:
+    class Looking(PlainSink):
+        counts = False
+
+    pipeline = jf.Pipeline("promise")
+    pipeline.read(jf.memory(ROWS)).write(Looking(), name="looking")
+    job = run(pipeline)
+    assert (job.guarantee, job.sink_guarantees) == (EXACTLY_ONCE, {"looking": AT_LEAST_ONCE})
+
+
+def test_steps_without_state_before_a_sink_that_repeats_rows_need_no_aligned_barriers() -> None:
+    for with_state in (False, True):
+        pipeline = jf.Pipeline("promise")
+        rows = pipeline.read(jf.memory(ROWS)).where(jf.col("row") > 1)
+        if with_state:
+            rows = rows.group_by("row").rolling_agg(n=jf.count())
+        rows.write(StoredRows().sink())
+        job = run(pipeline)
+        assert job.guarantee is AT_LEAST_ONCE
+        assert job.runner.plan.guarantee is (EXACTLY_ONCE if with_state else AT_LEAST_ONCE)

@@ -107,14 +107,16 @@ def test_the_guarantee_is_the_weakest_of_the_parts_and_who_weakens_it_is_named(
     class Printing(Planned):
         def plan(self, **settings: Any) -> Dag:
             dag = super().plan(**settings)
-            dag.add_vertex(Vertex("console", Processor, delivery=Delivery.REPEATING))
+            dag.add_vertex(Vertex("printer", Processor, delivery=Delivery.REPEATING))
+            dag.add_vertex(Vertex("console", Processor, delivery=Delivery.REPEATING, counts=False))
             dag.add_vertex(Vertex("flights", Processor, delivery=Delivery.REPLAYABLE))
             return dag
 
     settings = accept(Printing(), snapshots=SnapshotWishes(store=MemorySnapshotStore())).settings()
-    assert settings.guarantee is AT_LEAST_ONCE
-    assert len(settings.weakened_by) == 1
-    assert "the guarantee is AT_LEAST_ONCE instead of EXACTLY_ONCE: step 'console' keeps" in caplog.text
+    assert settings.job_guarantee is AT_LEAST_ONCE
+    assert settings.sink_guarantees == {"printer": AT_LEAST_ONCE, "console": AT_LEAST_ONCE}
+    assert len(settings.weakened_by) == 2
+    assert "the guarantee is AT_LEAST_ONCE instead of EXACTLY_ONCE: step 'printer' keeps" in caplog.text
 
 
 def test_a_completed_job_is_refused_at_submission_unless_it_is_fresh() -> None:

@@ -15,6 +15,7 @@ from jetfast.control.leases import GrantedLeases, HeldLease
 from jetfast.control.snapshot_round import MemberSaved, RoundPhase, SnapshotRounds
 from jetfast.control.store_commands import StoreFailed, StoreWritten
 from jetfast.core.batch import Batch
+from jetfast.core.dag import Dag
 from jetfast.core.items import Barrier
 from jetfast.core.processor import StateBatch
 from jetfast.engine.inbound_edge import Inbound
@@ -81,6 +82,25 @@ def _save_the_position_before(original: Any) -> Any:
 
 def _keep_partials(original: Any) -> Any:
     return lambda self: ()
+
+
+# Guarantees
+
+
+def _lower_all_sinks_to_the_weakest(original: Any) -> Any:
+    def guarantees(self: Any, wanted: Any) -> Any:
+        kept = original(self, wanted)
+        return kept._replace(state=kept.job)
+
+    return guarantees
+
+
+def _align_for_sinks_only(original: Any) -> Any:
+    def guarantees(self: Any, wanted: Any) -> Any:
+        kept = original(self, wanted)
+        return kept._replace(state=max([kept.job, *kept.sinks.values()], key=lambda guarantee: guarantee.strength))
+
+    return guarantees
 
 
 # Barriers
@@ -333,6 +353,8 @@ MUTATIONS: dict[str, Mutation] = {
     "save one key of windows less": _replace(KeyedWindow, "save_snapshot", save_a_row_less),
     "save the positions of the snapshot before": _replace(SourceReader, "save_snapshot", _save_the_position_before),
     "keep partial results at a barrier": _replace(AccumulateByFrame, "process_barrier", _keep_partials),
+    "lower all sinks to the weakest one": _replace(Dag, "guarantees", _lower_all_sinks_to_the_weakest),
+    "align for sinks and not for state": _replace(Dag, "guarantees", _align_for_sinks_only),
     "align one queue less": _replace(Inbound, "take_barrier", _align_one_queue_less),
     "read on behind a barrier": _replace(Inbound, "take_barrier", _do_not_block),
     "freeze behind the barrier": _replace(SnapshotTasklet, "send_follow", _freeze_behind_the_barrier),

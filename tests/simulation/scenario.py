@@ -71,6 +71,8 @@ class Scenario:
 
     pipeline: jf.Pipeline
     guarantee: Guarantee
+    all_repeat: bool = False
+    """Do all sinks repeat rows, so that only state needs aligned barriers?"""
     sinks: list[Sink] = field(default_factory=list)
     faults: list[Faults] = field(default_factory=list)
     sources: int = 0
@@ -116,7 +118,7 @@ def make_scenario(random: Random, now_us: Callable[[], int], program: Program | 
     if program is not None:
         return run_program(program, random, now_us)
     guarantee = Guarantee.EXACTLY_ONCE if random.random() < 0.85 else Guarantee.AT_LEAST_ONCE
-    scenario = Scenario(jf.Pipeline("simulated"), guarantee)
+    scenario = Scenario(jf.Pipeline("simulated"), guarantee, all_repeat=random.random() < 0.2)
     for _ in range(1 if random.random() < 0.75 else 2):
         add_source(scenario, random, now_us)
     return scenario
@@ -270,11 +272,15 @@ def _add_sink(
     rates["slow"] = random.choice([0.0, 0.3])
     faults = Faults(Random(random.getrandbits(32)), rates)
     options: dict[str, Any] = {"name": f"system {name}", "faults": faults}
-    kinds = ["named", "overlapping", "pool of 2", "pool of 3", "staged"]
+    kinds = ["named", "overlapping", "pool of 2", "pool of 3", "staged", "repeating"]
     kind = random.choice([*kinds, "by key"] if identity else kinds)
+    if scenario.all_repeat:
+        kind = "repeating"
     system: TransactionalMemory | StoredRows
     if kind == "by key":
         system = StoredRows(*identity, **options)
+    elif kind == "repeating":  # weakens itself and nothing else: the other sinks and all state stay exactly once
+        system = StoredRows(**options)
     elif kind == "staged":
         system = TransactionalMemory.staged(overlaps=random.random() < 0.5, **options)
     elif kind.startswith("pool"):
@@ -285,7 +291,7 @@ def _add_sink(
     else:
         system = TransactionalMemory.named(overlaps=kind == "overlapping", **options)
     scenario.faults.append(faults)
-    repeats = scenario.guarantee is Guarantee.AT_LEAST_ONCE
+    repeats = kind == "repeating" or scenario.guarantee is Guarantee.AT_LEAST_ONCE
     scenario.sinks.append(Sink(system, answer, repeats))
     stage.write(system.sink(), name=f"sink {name}")
 
