@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jetfast.connectors.file_formats import compression_of
+from jetfast.connectors.text_values import Inexpressible, check_expressible, plain_type, with_words_for_floats
 from jetfast.core.batch import Batch
 from jetfast.core.readable import readable_values
 from jetfast.errors import JobDefinitionError, JobFailedError
@@ -58,11 +58,15 @@ class CsvTableWriter:
     def __init__(self, stream: Any, schema: pa.Schema) -> None:
         from pyarrow import csv
 
-        self.schema = pa.schema([pa.field(field.name, _plain_type(field.type)) for field in schema])
+        self.schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
         self.writer = csv.CSVWriter(stream, self.schema)
+        self.row = 0
 
     def write_table(self, table: pa.Table) -> None:
+        """Raises Inexpressible for a value that text cannot hold; nothing of the table is written then."""
+        check_expressible(table, self.row)
         self.writer.write_table(table.cast(self.schema))
+        self.row += table.num_rows
 
     def close(self) -> None:
         self.writer.close()
@@ -75,42 +79,29 @@ class JsonTableWriter:
 
     def __init__(self, stream: Any, schema: pa.Schema) -> None:
         self.stream = stream
-        self.schema = pa.schema([pa.field(field.name, _plain_type(field.type)) for field in schema])
-        self.float_names = [field.name for field in schema if pa.types.is_floating(field.type)]
+        self.schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
+        self.row = 0
 
     def write_table(self, table: pa.Table) -> None:
+        """Raises Inexpressible for a value that text cannot hold."""
+        check_expressible(table, self.row)
         table = table.cast(self.schema)
         for batch in table.to_batches():
             self._write(batch)
+            self.row += batch.num_rows
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        columns = [readable_values(column) for column in batch.columns]
+        columns = []
+        for name, column in zip(self.schema.names, batch.columns, strict=True):
+            try:
+                columns.append(with_words_for_floats(column, readable_values(column)))
+            except UnicodeDecodeError as error:
+                raise Inexpressible(f"a row from {self.row} on, column {name!r}: {error}") from error
         rows = [dict(zip(self.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
-        for name in self.float_names:
-            column = batch.column(name)
-            if pc.all(pc.is_finite(column)).as_py() is False:
-                for row in rows:
-                    row[name] = _json_float(row[name])
         self.stream.write(msgspec.json.Encoder().encode_lines(rows))
 
     def close(self) -> None:
         """Lines need no end."""
-
-
-def _json_float(value: float | None) -> Any:
-    """JSON has no NaN and no infinities; the words that pyarrow, Python and Spark read stand for them."""
-    if value is None or value - value == 0:
-        return value
-    return msgspec.Raw(b"NaN" if value != value else b"Infinity" if value > 0 else b"-Infinity")
-
-
-def _plain_type(column_type: pa.DataType) -> pa.DataType:
-    """Text has no dictionaries, no views and no durations."""
-    if pa.types.is_dictionary(column_type):
-        return _plain_type(column_type.value_type)
-    if pa.types.is_string_view(column_type):
-        return pa.string()
-    return pa.int64() if pa.types.is_duration(column_type) else column_type
 
 
 def check_writable(schema: pa.Schema, file_format: str, what: str) -> None:
@@ -120,7 +111,7 @@ def check_writable(schema: pa.Schema, file_format: str, what: str) -> None:
         raise JobDefinitionError(f"{what}: two columns are named {twice[0]!r}; rename one of them")
     if file_format in ("csv", "json"):
         for field in schema:
-            plain = _plain_type(field.type)
+            plain = plain_type(field.type)
             if file_format == "csv" and pa.types.is_nested(plain):
                 raise JobDefinitionError(
                     f"{what}: CSV cannot hold the nested column {field.name!r} ({field.type}); "
@@ -134,12 +125,26 @@ def check_writable(schema: pa.Schema, file_format: str, what: str) -> None:
                 raise JobDefinitionError(
                     f"{what}: text cannot hold the binary column {field.name!r}; cast it, or write Parquet or Arrow"
                 )
+            if _holds(plain, pa.types.is_interval):
+                raise JobDefinitionError(
+                    f"{what}: text cannot hold the interval column {field.name!r}; write Arrow, or its parts"
+                )
+    error = _write_nothing(schema, file_format)
+    if error is not None:
+        alone = [field.name for field in schema if _write_nothing(pa.schema([field]), file_format) is not None]
+        columns = f"column {alone[0]!r}" if alone else "these columns"
+        raise JobDefinitionError(f"{what}: {file_format} cannot hold {columns}: {error}") from error
+
+
+def _write_nothing(schema: pa.Schema, file_format: str) -> Exception | None:
+    """Return the error of writing a file without rows; None if that works."""
     try:
         writer = open_table_writer(pa.BufferOutputStream(), file_format, schema)
         writer.write_table(schema.empty_table())
         writer.close()
     except (pa.ArrowException, ValueError) as error:
-        raise JobDefinitionError(f"{what}: {file_format} cannot hold these columns: {error}") from error
+        return error
+    return None
 
 
 def _is_binary(column_type: pa.DataType) -> bool:
@@ -152,6 +157,8 @@ def _holds(column_type: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> 
     """Is a type of this kind, or nested with one inside?"""
     if is_kind(column_type):
         return True
+    if pa.types.is_dictionary(column_type):
+        return _holds(column_type.value_type, is_kind)
     return any(_holds(column_type.field(index).type, is_kind) for index in range(column_type.num_fields))
 
 
@@ -236,7 +243,10 @@ class FileWriter:
         table = pa.Table.from_batches(waiting, self.schema)
         if len(waiting) > 1 and self.file_format in ("ipc", "ipc_stream"):
             table = table.combine_chunks()  # each chunk would become a record batch
-        self.table_writer.write_table(table)
+        try:
+            self.table_writer.write_table(table)
+        except Inexpressible as error:
+            raise JobFailedError(f"{self.path}: {error}; convert the column before it is written") from error
 
 
 def make_durable(filesystem: Any, path: str) -> None:

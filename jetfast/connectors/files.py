@@ -65,7 +65,8 @@ def files(
     the job and not before; so a job that writes one keeps no guarantee.
 
     Written text: null is an empty field in CSV (empty text is ""), times are ISO 8601 in CSV and JSON and read back as
-    timestamps in microseconds or dates; decimals read back as floats or text unless `schema` says otherwise.
+    timestamps in microseconds or dates; decimals read back as floats or text unless `schema` says otherwise. A value
+    that text cannot express, such as a timestamp in the year 10000, fails the job with its row and column.
 
     Malformed lines are rejected rows, with file and line; a value in a column that nothing reads is not looked at.
     Files are read as a stream. Schemas are compared by names and types (of CSV by names), columns may stand in any

@@ -1,0 +1,164 @@
+"""Which values text can express: years of four digits, times of a day; and the values themselves, as text has them."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_DAY_S = 86_400
+_FIRST_DAY = -719_528  # 0000-01-01
+_LAST_DAY = 2_932_896  # 9999-12-31
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+class Inexpressible(ValueError):
+    """A value that text cannot hold so that it can be read again."""
+
+
+def plain_type(column_type: pa.DataType) -> pa.DataType:
+    """Return the type as which text holds a column: without dictionaries, views and durations."""
+    types = pa.types
+    if types.is_dictionary(column_type):
+        return plain_type(column_type.value_type)
+    if types.is_string_view(column_type):
+        return pa.string()
+    if types.is_duration(column_type):
+        return pa.int64()
+    if types.is_struct(column_type):
+        return pa.struct([field.with_type(_nested_type(field.type)) for field in column_type])
+    if types.is_fixed_size_list(column_type):
+        item = column_type.value_field
+        return pa.list_(item.with_type(_nested_type(item.type)), column_type.list_size)
+    if _is_list(column_type):
+        item = column_type.value_field
+        large = types.is_large_list(column_type) or types.is_large_list_view(column_type)
+        return (pa.large_list if large else pa.list_)(item.with_type(_nested_type(item.type)))
+    return column_type
+
+
+def _is_list(column_type: pa.DataType) -> bool:
+    types = pa.types
+    kinds = (types.is_list, types.is_large_list, types.is_list_view, types.is_large_list_view)
+    return any(is_kind(column_type) for is_kind in kinds)
+
+
+def _nested_type(column_type: pa.DataType) -> pa.DataType:
+    """Python values of nested times wrap around or lose nanoseconds, so they become text before."""
+    if pa.types.is_date(column_type) or pa.types.is_time(column_type) or pa.types.is_timestamp(column_type):
+        return pa.string()
+    return plain_type(column_type)
+
+
+def check_expressible(table: pa.Table, first_row: int) -> None:
+    """Raise Inexpressible, naming row and column, if text cannot express a value.
+
+    first_row : number of the table's first row in its file
+    """
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        start = 0
+        for chunk in column.chunks:
+            if _reason(chunk) is not None:
+                row = _first_bad_row(chunk)
+                raise Inexpressible(f"row {first_row + start + row}, column {name!r}: {_reason(chunk.slice(row, 1))}")
+            start += len(chunk)
+
+
+def _first_bad_row(column: pa.Array) -> int:
+    """Return the first row of a column that holds an inexpressible value."""
+    low, high = 0, len(column)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _reason(column.slice(low, middle - low)) is None:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _reason(column: pa.Array) -> str | None:
+    """Say why text cannot express some value of a column; None if it can."""
+    for leaf in leaves(column):
+        limits = _limits(leaf.type)
+        number = None if limits is None else _number_outside(leaf, limits)
+        if limits is not None and number is not None:
+            return f"{leaf.type} {number} is {limits.others}, which text cannot express"
+    return None
+
+
+class _Limits(NamedTuple):
+    """The least and greatest number of a type that text can express, and what others are."""
+
+    least: int
+    greatest: int
+    others: str
+
+
+def _limits(leaf_type: pa.DataType) -> _Limits | None:
+    types = pa.types
+    if types.is_time(leaf_type):
+        return _Limits(0, _DAY_S * _PER_SECOND[leaf_type.unit] - 1, "no time of a day")
+    if types.is_date32(leaf_type):
+        day = 1
+    elif types.is_date64(leaf_type) or types.is_timestamp(leaf_type):
+        day = _DAY_S * _PER_SECOND["ms" if types.is_date64(leaf_type) else leaf_type.unit]
+    else:
+        return None
+    return _Limits(_FIRST_DAY * day, (_LAST_DAY + 1) * day - 1, "outside the years 0000 to 9999")
+
+
+def _number_outside(leaf: pa.Array, limits: _Limits) -> int | None:
+    """Return a value outside of the limits as a number, None if there is none."""
+    least, greatest, _ = limits
+    numbers = leaf.view(pa.int32() if leaf.type.bit_width == 32 else pa.int64())
+    zoned = pa.types.is_timestamp(leaf.type) and leaf.type.tz is not None
+    day = _DAY_S * _PER_SECOND[leaf.type.unit] if zoned else 0
+    for extreme in pc.min_max(numbers).as_py().values():
+        if extreme is None or least + day <= extreme <= greatest - day:
+            continue
+        if zoned and least - day <= extreme <= greatest + day:  # the zone decides
+            local = pc.local_timestamp(pa.array([extreme], pa.int64()).cast(leaf.type)).cast(pa.int64())[0].as_py()
+            if least <= local <= greatest:
+                continue
+        return int(extreme)
+    return None
+
+
+def leaves(column: pa.Array) -> Iterator[pa.Array]:
+    """Yield the columns of a nested column that hold values themselves; dictionaries by the values that are used."""
+    types = pa.types
+    column_type = column.type
+    if types.is_struct(column_type):
+        for values in column.flatten():
+            yield from leaves(values)
+    elif _is_list(column_type) or types.is_fixed_size_list(column_type):
+        yield from leaves(column.flatten())
+    elif types.is_dictionary(column_type):
+        if _limits(column_type.value_type) is not None:
+            yield column.dictionary_decode()
+    else:
+        yield column
+
+
+def with_words_for_floats(column: pa.Array, values: list[Any]) -> list[Any]:
+    """Return Python values with NaN and infinities as the bare words that pyarrow, Python and Spark read.
+
+    JSON has none, and the encoder would write null.
+    """
+    for leaf in leaves(column):
+        if pa.types.is_floating(leaf.type) and pc.all(pc.is_finite(leaf)).as_py() is False:
+            return [_with_words(value) for value in values]
+    return values
+
+
+def _with_words(value: Any) -> Any:
+    if isinstance(value, float):
+        if value - value == 0:
+            return value
+        return msgspec.Raw(b"NaN" if value != value else b"Infinity" if value > 0 else b"-Infinity")
+    if isinstance(value, list):
+        return [_with_words(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _with_words(item) for name, item in value.items()}
+    return value
