@@ -5,7 +5,9 @@ end.
 import os
 import posixpath
 import stat
+import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Protocol
 
@@ -280,6 +282,37 @@ def rename_durably(filesystem: Any, directory: str, names: Sequence[tuple[str, s
         if filesystem.type_name not in _REPLACING and filesystem.get_file_info(path).type != fs.FileType.NotFound:
             filesystem.delete_file(path)  # object stores replace: another processor may do the same
         filesystem.move(source, path)
+
+
+def try_writing(filesystem: Any, directory: str, *, keep_directory: bool) -> str | None:
+    """Write, rename and remove a small file in a directory, as a sink will do. Return the error, None if all worked.
+
+    keep_directory : leave a directory that was not there, because other processors may write to it already; False:
+        remove it, if the filesystem is local
+    """
+    from pyarrow import fs
+
+    name = f".jetfast.probe.{uuid.uuid4().hex}"
+    made = []
+    try:
+        if directory:
+            parent = directory
+            while parent and filesystem.get_file_info(parent).type == fs.FileType.NotFound:
+                made.append(parent)
+                parent = posixpath.dirname(parent)
+            filesystem.create_dir(directory, recursive=True)
+        with filesystem.open_output_stream(posixpath.join(directory, name + ".tmp"), compression=None) as stream:
+            stream.write(b"jetfast")
+        rename_durably(filesystem, directory, [(name + ".tmp", name)])
+        filesystem.delete_file(posixpath.join(directory, name))
+    except Exception as error:  # filesystems of others raise what they like
+        return f"{type(error).__name__}: {error}"
+    finally:
+        if isinstance(filesystem, fs.LocalFileSystem) and not keep_directory:
+            for folder in made:
+                with suppress(OSError):  # another job writes to it already
+                    os.rmdir(folder)
+    return None
 
 
 def _rename_local(directory: str, names: Sequence[tuple[str, str]]) -> None:

@@ -1,6 +1,7 @@
 """Files as source and as sink: Parquet, CSV, JSON lines, Arrow IPC, on a local disk or any pyarrow filesystem."""
 
 import os
+import posixpath
 from collections.abc import Sequence
 from math import inf
 from typing import Any, Self
@@ -9,7 +10,7 @@ import pyarrow as pa
 
 from jetfast.connectors.file_formats import FORMATS, TextOptions, default_suffix, format_named, format_of
 from jetfast.connectors.file_listing import Groups, Paths, as_text, is_single_file, resolve_filesystem
-from jetfast.connectors.file_writers import check_writable
+from jetfast.connectors.file_writers import check_writable, try_writing
 from jetfast.connectors.files_reader import FilesReader
 from jetfast.connectors.found_files import FileSettings, FoundFiles, find_files
 from jetfast.connectors.part_files import FlushedPartFiles, PartSettings, TransactionalPartFiles, part_number
@@ -17,7 +18,7 @@ from jetfast.connectors.whole_files import FilesWriter
 from jetfast.core.guarantee import Delivery, Guarantee
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position, SinkWriter
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, JobFailedError
 from jetfast.types import BATCH_ROWS_MAX, Duration, bytes_of, positive_duration_us
 
 PARTITIONS_WITH_EVENT_TIME_MAX = 64
@@ -197,9 +198,28 @@ class Files:
             )
 
     def check_target(self) -> None:
+        filesystem, path = self._target()
+        self._check_absent(filesystem, path)
+        error = self._try_writing(keep_directory=False)
+        if error is not None:
+            raise JobDefinitionError(error)
+
+    def _try_writing(self, *, keep_directory: bool) -> str | None:
+        """Return why nothing can be written, None if it can."""
+        filesystem, path = self._target()
+        directory = posixpath.dirname(path) if self._single() else path
+        error = try_writing(filesystem, directory, keep_directory=keep_directory)
+        if error is None:
+            return None
+        return (
+            f"{self.name}: {directory} cannot be written: {error}. Give a directory in which the job's user may make, "
+            f"rename and remove files"
+        )
+
+    def _check_absent(self, filesystem: Any, path: str) -> None:
+        """Raise JobDefinitionError if something is there that the job would replace or mix with."""
         from pyarrow import fs
 
-        filesystem, path = self._target()
         info = filesystem.get_file_info(path)
         if info.type == fs.FileType.NotFound:
             return
@@ -234,13 +254,21 @@ class Files:
             )
 
     def open_writer(self, schema: pa.Schema, context: ProcessorContext) -> SinkWriter:
+        self._check_here()
         if self._single() or (context.guarantee is Guarantee.NONE and not self._rolls()):
             filesystem, path = self._target()
             return FilesWriter(filesystem, path, self._target_format(), self._single(), schema, context)
         return FlushedPartFiles(self._parts(schema), context)
 
     def open_transactions(self, schema: pa.Schema, context: ProcessorContext) -> TransactionalPartFiles:
+        self._check_here()
         return TransactionalPartFiles(self._parts(schema), context)
+
+    def _check_here(self) -> None:
+        """Raise JobFailedError, before any row is read, if this member cannot write: it may run on another host."""
+        error = self._try_writing(keep_directory=True)
+        if error is not None:
+            raise JobFailedError(error)
 
     def _rolls(self) -> bool:
         return self.settings.file_bytes is not None or self.settings.file_age_us is not None

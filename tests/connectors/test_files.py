@@ -5,6 +5,9 @@ import decimal
 import gzip
 import os
 import pickle
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ import jetfast as jf
 from jetfast.connectors import text_records
 from jetfast.connectors.file_listing import file_names
 from jetfast.connectors.files import Files, files
+from jetfast.core.guarantee import Guarantee
 from jetfast.core.watermark_policies import FixedLag
 from jetfast.errors import JobDefinitionError, JobFailedError
 from jetfast.processors.sink import WriteSink
@@ -582,3 +586,62 @@ def test_a_directory_that_another_processor_makes_while_it_is_listed_is_listed(t
 
 def test_a_directory_that_is_not_there_holds_no_files(tmp_path: Path) -> None:
     assert file_names(pyarrow.fs.LocalFileSystem(), str(tmp_path / "out")) == []
+
+
+UNWRITABLE = """
+import sys
+import jetfast as jf
+from jetfast.errors import JobDefinitionError
+
+read = []
+
+
+def seen(batch):
+    read.append(batch.num_rows)
+    return batch
+
+
+pipeline = jf.Pipeline("refused")
+rows = pipeline.read(jf.memory({"id": [1, 2, 3]})).map_batches(seen, name="seen")
+rows.write(jf.files(sys.argv[1], "csv"))
+try:
+    jf.LocalCluster(workers=1).submit(pipeline, progress=False).wait()
+except JobDefinitionError as error:
+    print(error, "rows read:", sum(read))
+"""
+
+
+@pytest.mark.parametrize("name", ["out", "new/out", "out.csv"])
+def test_an_output_directory_that_cannot_be_written_is_refused_at_submission(name: str) -> None:
+    with tempfile.TemporaryDirectory() as directory:  # of pytest's own directories no other user sees anything
+        os.chmod(directory, 0o555)
+        unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+        command = [*unprivileged, sys.executable, "-c", UNWRITABLE, f"{directory}/{name}"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "cannot be written: PermissionError" in found.stdout, found
+        assert "Give a directory in which the job's user may make, rename and remove files rows read: 0" in found.stdout
+        assert os.listdir(directory) == []
+
+
+def test_a_directory_below_a_file_is_refused_at_submission(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JobDefinitionError, match="cannot be written"):
+        files(tmp_path / "file" / "out", "csv").check_target()
+
+
+def test_trying_to_write_leaves_nothing(tmp_path: Path) -> None:
+    files(tmp_path / "a" / "b", "csv").check_target()
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "there").mkdir()
+    files(tmp_path / "there", "csv").check_target()
+    assert tree(tmp_path) == []
+    assert (tmp_path / "there").is_dir()
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.NONE, Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
+def test_a_member_that_cannot_write_fails_before_a_row_is_read(tmp_path: Path, guarantee: Guarantee) -> None:
+    sink = files(tmp_path / "file" / "out", "csv")
+    (tmp_path / "file").write_text("")
+    opens = sink.open_transactions if guarantee is Guarantee.EXACTLY_ONCE else sink.open_writer
+    with pytest.raises(JobFailedError, match="cannot be written"):
+        opens(SMALL.schema, context(guarantee=guarantee))

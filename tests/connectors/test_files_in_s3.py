@@ -9,7 +9,7 @@ import pytest
 import jetfast as jf
 from jetfast.connectors.part_files import PartDirectory, PartSettings
 from jetfast.core.processor import ProcessorContext
-from jetfast.errors import JobFailedError
+from jetfast.errors import JobDefinitionError, JobFailedError
 from tests.connectors.s3_server import CREDENTIALS, S3Server
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(900)]
@@ -81,3 +81,10 @@ def test_two_that_commit_the_same_file_lose_nothing(server: S3Server) -> None:
     with pytest.raises(OSError, match=r"part\.tmp"):
         second.publish(names)  # had looked before
     assert ids_in(server, "twice") == [1]
+
+
+def test_a_bucket_that_cannot_be_written_is_refused_at_submission(server: S3Server) -> None:
+    with pytest.raises(JobDefinitionError, match="no-such-bucket/out cannot be written"):
+        jf.files("no-such-bucket/out", format="parquet", filesystem=server.filesystem).check_target()
+    jf.files("bucket/tried", format="parquet", filesystem=server.filesystem).check_target()
+    assert server.names("tried") == []
