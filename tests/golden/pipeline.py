@@ -69,8 +69,8 @@ def branches(p: jf.Pipeline, rows: int, *, unbounded: bool) -> dict[str, Any]:
         spread=jf.stddev("value"), name="sliding",
     )  # fmt: skip
     texts = by_key.window(jf.tumbling("150ms")).agg(
-        first=jf.first("text"), last=jf.last("text"), distinct=jf.count_distinct("text"), middle=jf.quantile("value", 0.5),
-        texts=jf.collect_set("text"), name="texts",
+        first=jf.first("text"), last=jf.last("text"), distinct=jf.count_distinct("text"),
+        middle=jf.quantile("value", 0.5), texts=jf.collect_set("text"), name="texts",
     )  # fmt: skip
     sessions = first.where(col("row") % 9 == 0).group_by("text").window(jf.session("25ms"))
     thirds, fifths = first.where(col("row") % 3 == 0), second.where(col("row") % 5 == 0)
@@ -83,7 +83,8 @@ def branches(p: jf.Pipeline, rows: int, *, unbounded: bool) -> dict[str, Any]:
         .top(2, by="total", name="top"),
         "windows_of_windows": sliding.window(jf.tumbling("400ms")).agg(n=jf.sum("n"), name="windows of windows"),
         "window_join": thirds.window_join(fifths, jf.tumbling("100ms"), on="key", how="outer", name="window join"),
-        "interval_join": thirds.interval_join(fifths, lower="-20ms", upper="20ms", on="key", how="outer", name="interval"),
+        "interval_join":
+        thirds.interval_join(fifths, lower="-20ms", upper="20ms", on="key", how="outer", name="interval"),
         "asof_join": thirds.asof_join(fifths.drop("text"), on="key", tolerance="40ms", name="asof"),
         "hash_join": first.hash_join(names, on="key", how="left", name="hash"),
         "first_rows": by_window(first.drop_duplicates("key", "text", horizon="100ms", name="duplicates")),
