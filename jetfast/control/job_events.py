@@ -6,6 +6,7 @@ from typing import ClassVar
 from jetfast.control.job_status import Operation
 from jetfast.control.store_commands import (
     DeleteAreas,
+    DeleteUndecided,
     ExportSnapshot,
     ImportSnapshot,
     ReadRecord,
@@ -185,6 +186,7 @@ JobCommand = (
     ReadRecord
     | ReplaceRecord
     | DeleteAreas
+    | DeleteUndecided
     | BeginExecution
     | EndPresentExecution
     | AwaitPredecessors

@@ -82,6 +82,7 @@ from jetfast.control.job_terms import JobTerms
 from jetfast.control.restarts import Restarts
 from jetfast.control.store_commands import (
     DeleteAreas,
+    DeleteUndecided,
     ExportSnapshot,
     ImportSnapshot,
     ReadRecord,
@@ -253,7 +254,9 @@ class JobState:
         self._predecessors = ()
         self.phase = JobPhase.EXECUTING
         claimed = VersionedRecord(self._claim, self._claimed_version)
-        return [BeginExecution(self._claim.execution_id, claimed, self.settling)]
+        # Earlier executions can decide nothing any more, and their members have ended: what they began to store goes.
+        rubbish = DeleteUndecided(self._claim.snapshot, SnapshotArea(self._claim.execution_id, 0))
+        return [rubbish, BeginExecution(self._claim.execution_id, claimed, self.settling)]
 
     def _not_claimed(self, event: StoreFailed) -> list[JobCommand]:
         if isinstance(event.error, RecordConflict):  # perhaps a write of our own of which nobody knew what became of it

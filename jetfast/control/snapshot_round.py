@@ -18,6 +18,7 @@
 
 A round that was started is never given up: members answer both phases whatever happens, failure is only a flag, and
 the next round starts when all have answered (SEMANTICS 4). What a failed round has prepared the next one stores again.
+Its area is deleted then, for it is known not to be decided; that of an unknown decision is left to the next execution.
 The interval counts from the end of the previous round. When every member has taken in all its input the FINAL round
 starts at once; if it fails, another follows after the interval. TERMINAL is for a restart, suspension or cancellation
 that is asked for: nothing is read after its barrier, so the execution ends whether it succeeds or not.
@@ -35,6 +36,7 @@ import msgspec
 from jetfast.control.job_events import AnswerRequest, ExportAsked
 from jetfast.control.store_commands import (
     DeleteAreas,
+    DeleteUndecided,
     ExportSnapshot,
     ReplaceRecord,
     StoreFailed,
@@ -176,6 +178,7 @@ RoundCommand = (
     | WriteValidation
     | ReplaceRecord
     | DeleteAreas
+    | DeleteUndecided
     | ExportSnapshot
     | AwaitInterval
     | FailExecution
@@ -233,6 +236,10 @@ class SnapshotRounds:
     def area(self) -> SnapshotArea:
         """Where the present round is stored."""
         return SnapshotArea(self.claimed.record.execution_id, self.snapshot_id)
+
+    @property
+    def _next_area(self) -> SnapshotArea:
+        return SnapshotArea(self.claimed.record.execution_id, self.snapshot_id + 1)
 
     # Each method checks first and changes then, so that an InvalidTransition changes nothing.
 
@@ -364,7 +371,11 @@ class SnapshotRounds:
     def _ended(self, event: MemberEndedRound) -> list[RoundCommand]:
         self._require_answer(event, event.member, event.snapshot_id)
         self.waiting_for.discard(event.member)
-        return [] if self.waiting_for else [self._report(), *self._go_on()]
+        if self.waiting_for:
+            return []
+        # The decision is known to be "no": an unknown one ends in STOPPED. Nothing of the area is written any more.
+        failed = DeleteUndecided(self.claimed.record.snapshot, self._next_area)
+        return [self._report(), *([] if self._success else [failed]), *self._go_on()]
 
     def _go_on(self) -> list[RoundCommand]:
         self.phase = RoundPhase.WAITING

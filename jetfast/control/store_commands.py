@@ -6,6 +6,7 @@
     ExportSnapshot   -> StoreWritten     or StoreFailed
     ImportSnapshot   -> StoreWritten     or StoreFailed
     DeleteAreas         (nothing; what cannot be deleted now is deleted after the next snapshot)
+    DeleteUndecided     (nothing; likewise)
 
 At most one of those that are answered is awaited at a time. A store may take as long as it likes: the machines never
 wait. Besides, a coordinator looks at the record a few times within a lease, whoever asks for what: RecordSeen.
@@ -75,7 +76,23 @@ class DeleteAreas:
     keep: tuple[SnapshotArea, ...]
 
 
-StoreCommand = ReadRecord | WriteValidation | ReplaceRecord | ExportSnapshot | ImportSnapshot | DeleteAreas
+@dataclass(frozen=True)
+class DeleteUndecided:
+    """Delete the areas of snapshots that failed: all between the last decided one and `before`, which stay themselves.
+
+    Given only when it is known that none of them was decided and that no member writes to them any more. Of the areas
+    that are older than the decided one the newest stays: a store that was full when it should delete the others must
+    not stay full.
+    """
+
+    decided: SnapshotArea | None
+    """None: no snapshot was decided yet."""
+    before: SnapshotArea
+
+
+StoreCommand = (
+    ReadRecord | WriteValidation | ReplaceRecord | ExportSnapshot | ImportSnapshot | DeleteAreas | DeleteUndecided
+)
 
 
 @dataclass(frozen=True)
@@ -128,10 +145,13 @@ def perform(store: SnapshotStore, job: str, command: StoreCommand) -> StoreAnswe
         if isinstance(command, ImportSnapshot):
             import_snapshot(store, command.name, job, command.area)
             return StoreWritten()
-        _delete_areas(store, job, command.keep)
+        if isinstance(command, DeleteUndecided):
+            _delete_undecided(store, job, command)
+        else:
+            _delete_areas(store, job, command.keep)
         return None
     except JetfastError as error:
-        if not isinstance(command, DeleteAreas):
+        if not isinstance(command, DeleteAreas | DeleteUndecided):
             return StoreFailed(error)
         logger.warning("job %s: old snapshots in %s are kept for now: %s", job, store.name, error)
         return None
@@ -177,4 +197,12 @@ def _delete_areas(store: SnapshotStore, job: str, keep: tuple[SnapshotArea, ...]
     # Newer ones than the last decided may belong to a coordinator that has taken over: they are never touched.
     for area in store.list_areas(job):
         if area < keep[0] and area not in keep:
+            store.delete_area(job, area)
+
+
+def _delete_undecided(store: SnapshotStore, job: str, command: DeleteUndecided) -> None:
+    areas, decided = store.list_areas(job), command.decided
+    older = [] if decided is None else [area for area in areas if area < decided]
+    for area in areas:
+        if area < command.before and area != decided and area not in older[-1:]:
             store.delete_area(job, area)

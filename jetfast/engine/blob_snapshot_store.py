@@ -77,8 +77,14 @@ class Blobs(Protocol):
     def list_folders(self) -> Sequence[str]:
         """Return the first parts of all names that have several."""
 
+    def list_parts(self, folder: str) -> Sequence[str]:
+        """Return the parts that follow "folder/" in names; in a file system those of empty folders, too."""
+
     def delete(self, names: Sequence[str]) -> None:
         """Forget these, in this order; those that are not there do not matter."""
+
+    def delete_folder(self, folder: str) -> None:
+        """Forget all names below "folder/"; in a file system folders and unfinished files, too."""
 
 
 class BlobSnapshotStore:
@@ -195,13 +201,13 @@ class BlobSnapshotStore:
 
     def list_areas(self, job: str) -> list[SnapshotArea]:
         folder = f"{escaped(job)}/areas"
-        parts = {name[len(folder) + 1 :].split("/")[0].removesuffix(_VALIDATION) for name in self.blobs.list(folder)}
+        parts = {part.removesuffix(_VALIDATION) for part in self.blobs.list_parts(folder)}
         matches = filter(None, map(_AREA.fullmatch, parts))
         return sorted(SnapshotArea(int(match[1]), int(match[2])) for match in matches)
 
     def delete_area(self, job: str, area: SnapshotArea) -> None:
         # The validation record last: an area without one would look as if something had been lost from it.
-        self.blobs.delete(self.blobs.list(_area(job, area)))
+        self.blobs.delete_folder(_area(job, area))
         self.blobs.delete([_area(job, area) + _VALIDATION])
 
     def __repr__(self) -> str:

@@ -1,6 +1,7 @@
 """Named bytes in a directory of a file system: fsynced, created exclusively by a hard link."""
 
 import contextlib
+import errno
 import os
 import uuid
 from collections.abc import Sequence
@@ -90,6 +91,14 @@ class DirectoryBlobs:
         except OSError as error:
             raise StoreUnavailable(f"{self.name} cannot be listed: {error}") from error
 
+    def list_parts(self, folder: str) -> Sequence[str]:
+        try:
+            return sorted(name for name in os.listdir(self.path / folder) if not name.startswith(_TEMPORARY))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise StoreUnavailable(f"{self.name}: {folder} cannot be listed: {error}") from error
+
     def delete(self, names: Sequence[str]) -> None:
         folders = set()
         try:
@@ -101,6 +110,18 @@ class DirectoryBlobs:
             raise StoreUnavailable(f"{self.name}: {name} cannot be deleted: {error}") from error
         for folder in sorted(folders, reverse=True):
             self._remove_empty(folder)
+
+    def delete_folder(self, folder: str) -> None:
+        target = self.path / folder
+        try:
+            for parent, folders, files in os.walk(target, topdown=False, onerror=_raise_unless_missing):
+                for name in files:
+                    (Path(parent) / name).unlink(missing_ok=True)
+                for name in folders:
+                    _remove_folder(Path(parent) / name)
+        except OSError as error:
+            raise StoreUnavailable(f"{self.name}: {folder} cannot be deleted: {error}") from error
+        self._remove_empty(target)
 
     def __repr__(self) -> str:
         return f"DirectoryBlobs({str(self.path)!r})"
@@ -140,6 +161,15 @@ class DirectoryBlobs:
             except OSError:  # somebody writes there
                 return
             folder = folder.parent
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove an empty folder. It may have gone, and it stays if another process writes into it at this moment."""
+    try:
+        os.rmdir(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+            raise
 
 
 def _make_folders(folder: Path) -> None:

@@ -86,6 +86,20 @@ class ObjectStoreBlobs:
             raise self._unavailable("it cannot be listed", error) from error
         return sorted(found)
 
+    def list_parts(self, folder: str) -> Sequence[str]:
+        store = self._store()
+        import obstore
+
+        try:
+            found = obstore.list_with_delimiter(store, prefix=f"{folder}/")
+        except Exception as error:
+            raise self._unavailable(f"{folder} cannot be listed", error) from error
+        paths = [*found["common_prefixes"], *(item["path"] for item in found["objects"])]
+        return sorted(path.rpartition("/")[2] for path in paths)
+
+    def delete_folder(self, folder: str) -> None:
+        self.delete(self.list(folder))
+
     def delete(self, names: Sequence[str]) -> None:
         store = self._store()
         import obstore

@@ -7,6 +7,7 @@ which it is. That record is written when the area is whole; before, the name sta
     other job  area (EXECUTION, 0) <--- import_snapshot ----
 """
 
+import contextlib
 from collections.abc import Collection
 
 from jetfast.core.transaction import SETTLED_KINDS
@@ -18,7 +19,7 @@ from jetfast.engine.snapshot_store import (
     ValidationRecord,
     read_whole,
 )
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, StoreUnavailable
 
 EXPORTED = "exported:"
 """Begins the names under which stores keep named snapshots."""
@@ -76,13 +77,19 @@ def _copy(
     target_area: SnapshotArea,
     leave_out: Collection[str] = (),
 ) -> None:
-    """Copy an area entry by entry: no more than one is held in memory."""
+    """Copy an area entry by entry: no more than one is held in memory. A copy that fails leaves nothing behind."""
     record = store.read_validation(source, source_area)
     copied = {}
-    for vertex in record.vertices:
-        kept = NO_STATE
-        for number, entry in enumerate(read_whole(store, source, record, vertex)):
-            if entry.kind not in leave_out:
-                kept += store.write_file(target, target_area, vertex, str(number), [entry], record.partition_count)
-        copied[vertex] = kept
-    store.write_validation(target, ValidationRecord(target_area, copied, record.partition_count, record.parallelism))
+    try:
+        for vertex in record.vertices:
+            kept = NO_STATE
+            for number, entry in enumerate(read_whole(store, source, record, vertex)):
+                if entry.kind not in leave_out:
+                    kept += store.write_file(target, target_area, vertex, str(number), [entry], record.partition_count)
+            copied[vertex] = kept
+        validation = ValidationRecord(target_area, copied, record.partition_count, record.parallelism)
+        store.write_validation(target, validation)
+    except Exception:
+        with contextlib.suppress(StoreUnavailable):  # the next one deletes it
+            store.delete_area(target, target_area)
+        raise

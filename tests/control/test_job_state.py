@@ -29,6 +29,7 @@ from jetfast.control.job_state import JobPhase, JobState
 from jetfast.control.job_terms import JobTerms
 from jetfast.control.store_commands import (
     DeleteAreas,
+    DeleteUndecided,
     ReadRecord,
     RecordRead,
     RecordSeen,
@@ -120,7 +121,10 @@ def test_starting_an_execution_is_a_compare_and_set_of_the_record_with_a_new_exe
     assert run(state, StartJob()) == [ReadRecord()]
     claim = ExecutionRecord("job", "id", 100, parallelism_max=2, members_max=1)
     assert run(state, found(None)) == [ReplaceRecord(claim, 0)]
-    assert run(state, StoreWritten(1)) == [BeginExecution(100, VersionedRecord(claim, 1), settle_only=False)]
+    assert run(state, StoreWritten(1)) == [
+        DeleteUndecided(None, SnapshotArea(100, 0)),
+        BeginExecution(100, VersionedRecord(claim, 1), settle_only=False),
+    ]
 
 
 def test_a_record_with_a_decided_snapshot_is_restored_from_and_keeps_the_largest_sizes_and_the_id_of_its_job() -> None:
@@ -144,12 +148,15 @@ def test_who_claims_the_job_of_another_coordinator_waits_for_the_end_of_its_memb
     assert run(state, StoreWritten(10)) == [AwaitPredecessors((unsure, other))]
     assert state.phase is JobPhase.FENCING
     claimed = VersionedRecord(claim.record, 10)
-    assert run(state, PredecessorsGone()) == [BeginExecution(100, claimed, settle_only=False)]
+    assert run(state, PredecessorsGone()) == [
+        DeleteUndecided(SNAPSHOT, SnapshotArea(100, 0)),  # not before: their members may write to it
+        BeginExecution(100, claimed, settle_only=False),
+    ]
     run(state, ExecutionEnded(LOST, claimed))
     (again_claimed,) = run(state, DelayOver(), RecordRead(claimed, uncertain=(unsure, own)))[1:]
     assert isinstance(again_claimed, ReplaceRecord)
     assert again_claimed.record.coordinators == (own,), "it has waited for the others"
-    (begin,) = run(state, StoreWritten(11))
+    *_, begin = run(state, StoreWritten(11))
     assert isinstance(begin, BeginExecution)
 
 
@@ -158,7 +165,7 @@ def test_who_waits_for_others_can_be_cancelled_and_settles_only_after_them() -> 
     unsure = CoordinatorRecord(lease_us=5_000_000)
     run(state, StartJob(), RecordRead(VersionedRecord(BEFORE, 9), uncertain=(unsure,)), StoreWritten(10))
     assert run(state, CancelRequested()) == [AwaitSettleTime()]
-    (begin,) = run(state, PredecessorsGone())
+    *_, begin = run(state, PredecessorsGone())
     assert isinstance(begin, BeginExecution)
     assert begin.settle_only
 

@@ -22,7 +22,14 @@ from jetfast.control.snapshot_round import (
     Stop,
     TerminalAsked,
 )
-from jetfast.control.store_commands import DeleteAreas, ReplaceRecord, StoreFailed, StoreWritten, WriteValidation
+from jetfast.control.store_commands import (
+    DeleteAreas,
+    DeleteUndecided,
+    ReplaceRecord,
+    StoreFailed,
+    StoreWritten,
+    WriteValidation,
+)
 from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.snapshot_store import ExecutionRecord, SnapshotArea, StateTotals, ValidationRecord, VersionedRecord
 from jetfast.errors import InvalidTransition, JetfastError, OutcomeUnknown, RecordConflict, RestartableError
@@ -92,7 +99,7 @@ def test_phase_2_goes_to_every_member_also_after_a_failed_phase_1() -> None:
     rounds = begun(2)
     assert run(rounds, saved(0, 1, "step 'sink': disk full")) == []  # the other one answers, too
     assert run(rounds, saved(1)) == [EndMember(0, 1, False), EndMember(1, 1, False)]
-    report, _ = run(rounds, MemberEndedRound(0, 1), MemberEndedRound(1, 1))
+    report, *_ = run(rounds, MemberEndedRound(0, 1), MemberEndedRound(1, 1))
     assert isinstance(report, ReportRound)
     assert report.errors == ("member 0: step 'sink': disk full",)
     assert rounds.claimed.record.snapshot is None
@@ -132,6 +139,29 @@ def test_two_areas_are_kept_and_no_older_one() -> None:
     assert run(rounds, saved(0), StoreWritten(), StoreWritten(5))[-1] == DeleteAreas((first, BEFORE))
     run(rounds, MemberEndedRound(0, 1), IntervalOver(), saved(0, 2), StoreWritten())
     assert run(rounds, StoreWritten(6))[-1] == DeleteAreas((second, first))
+
+
+def test_the_area_of_a_failed_round_is_deleted_when_all_have_answered_and_never_while_its_decision_is_unknown() -> None:
+    first, second = SnapshotArea(EXECUTION, 1), SnapshotArea(EXECUTION, 2)
+    rounds = begun(2, BEFORE)
+    assert run(rounds, saved(0, 1, "disk full"), saved(1), MemberEndedRound(0, 1))[2:] == []
+    assert DeleteUndecided(BEFORE, second) in run(rounds, MemberEndedRound(1, 1))
+
+    for refused in ([OUT_OF_REACH], [StoreWritten(), OUT_OF_REACH]):  # validation record, execution record
+        rounds = begun(1, BEFORE)
+        commands = run(rounds, saved(0), *refused)
+        assert not any(isinstance(command, DeleteUndecided) for command in commands)
+        assert DeleteUndecided(BEFORE, second) in run(rounds, MemberEndedRound(0, 1))
+
+    for error in (OutcomeUnknown("timed out"), RecordConflict("version 9, not 4")):
+        rounds = begun(1, BEFORE)
+        commands = run(rounds, saved(0), StoreWritten(), StoreFailed(error), MemberEndedRound(0, 1), Stop())
+        assert not any(isinstance(command, DeleteUndecided) for command in commands)
+
+    rounds = begun(1, BEFORE)
+    commands = run(rounds, saved(0), StoreWritten(), StoreWritten(5), MemberEndedRound(0, 1))
+    assert [command for command in commands if isinstance(command, DeleteUndecided)] == []
+    assert rounds.claimed.record.snapshot == first
 
 
 def test_the_final_round_starts_at_once_when_every_member_has_taken_in_all_input() -> None:

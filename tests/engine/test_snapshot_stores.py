@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetfast.api import snapshots
+from jetfast.control.store_commands import DeleteUndecided, perform
 from jetfast.engine import directory_blobs
 from jetfast.engine.blob_snapshot_store import BlobSnapshotStore, escaped, unescaped
 from jetfast.engine.directory_blobs import DirectoryBlobs
@@ -173,6 +174,28 @@ def test_areas_are_listed_and_deleted(store: SnapshotStore) -> None:
     assert store.list_areas("job") == [AREA, other]
     assert check_totals(store, "job", AREA).area == AREA
     assert store.list_areas("another job") == []
+
+
+def test_failed_snapshots_are_deleted_with_their_folders_and_nothing_else_is(
+    tmp_path: Path, directory: SnapshotStore
+) -> None:
+    decided, other_job = SnapshotArea(7, 3), SnapshotArea(7, 4)
+    for area in (SnapshotArea(7, 2), decided, SnapshotArea(7, 4), SnapshotArea(8, 1), SnapshotArea(8, 2)):
+        save(directory, area)
+    directory.write_file("another", other_job, "sum", "0", ENTRIES)
+    (tmp_path / "job/areas/7-5/left empty/deep").mkdir(parents=True)  # the store was full before a byte was written
+    (tmp_path / "job/areas/7-6").mkdir()
+    assert SnapshotArea(7, 6) in directory.list_areas("job")
+    assert perform(directory, "job", DeleteUndecided(decided, SnapshotArea(8, 2))) is None
+    assert directory.list_areas("job") == [SnapshotArea(7, 2), decided, SnapshotArea(8, 2)]
+    save(directory, SnapshotArea(6, 9))  # it could not be deleted when it was time
+    assert perform(directory, "job", DeleteUndecided(decided, SnapshotArea(8, 2))) is None
+    assert directory.list_areas("job") == [SnapshotArea(7, 2), decided, SnapshotArea(8, 2)]
+    kept = {"7-2", "7-2.validation", "7-3", "7-3.validation", "8-2", "8-2.validation"}
+    assert {path.name for path in (tmp_path / "job/areas").iterdir()} == kept
+    assert directory.list_areas("another") == [other_job]
+    assert perform(directory, "job", DeleteUndecided(None, SnapshotArea(9, 0))) is None
+    assert not (tmp_path / "job").exists(), "folders go, too"
 
 
 def test_jobs_and_steps_of_any_name_have_places_of_their_own(store: SnapshotStore) -> None:

@@ -16,9 +16,12 @@ from jetfast.engine.snapshot_store import (
 from jetfast.errors import OutcomeUnknown, StoreUnavailable
 from jetfast.types import PARTITION_COUNT
 
+AREAS_MAX = 4
+"""Room of a store for each job: the last two decided snapshots, one that is being taken, and one that has failed."""
+
 
 class FaultyStore(MemorySnapshotStore):
-    """Fails each call with probability `rate`; `note` is told of each failure by name."""
+    """Fails each call with probability `rate`; `note` is told of each failure by name. It has room for AREAS_MAX."""
 
     def __init__(self, random: Random, rate: float, note: Callable[[str], None]) -> None:
         super().__init__()
@@ -32,6 +35,14 @@ class FaultyStore(MemorySnapshotStore):
         if self.random.random() >= self.rate:
             return False
         self.note(what)
+        return True
+
+    def is_full(self, job: str, area: SnapshotArea) -> bool:
+        """Is there no room for this area?"""
+        areas = self.list_areas(job)
+        if area in areas or len(areas) < AREAS_MAX:
+            return False
+        self.note("store is full")
         return True
 
     def read_record(self, job: str) -> VersionedRecord | None:
@@ -72,7 +83,7 @@ class FaultyStore(MemorySnapshotStore):
         entries: Sequence[StateEntry],
         partition_count: int = PARTITION_COUNT,
     ) -> StateTotals:
-        if self.fails("store refuses"):
+        if self.fails("store refuses") or self.is_full(job, area):
             raise StoreUnavailable("the store is full")
         return super().write_file(job, area, vertex, file, entries, partition_count)
 
@@ -82,7 +93,7 @@ class FaultyStore(MemorySnapshotStore):
         return super().read_files(job, area, vertex)
 
     def write_validation(self, job: str, record: ValidationRecord) -> None:
-        if self.fails("store refuses") or self.random.random() < self.validation_rate:
+        if self.fails("store refuses") or self.random.random() < self.validation_rate or self.is_full(job, record.area):
             raise StoreUnavailable("the store is full")
         super().write_validation(job, record)
 

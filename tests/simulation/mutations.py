@@ -13,7 +13,7 @@ from jetfast.control import job_state, snapshot_round
 from jetfast.control.job_state import JobPhase
 from jetfast.control.leases import GrantedLeases, HeldLease
 from jetfast.control.snapshot_round import MemberSaved, RoundPhase, SnapshotRounds
-from jetfast.control.store_commands import StoreFailed, StoreWritten
+from jetfast.control.store_commands import DeleteUndecided, StoreFailed, StoreWritten
 from jetfast.core.batch import Batch
 from jetfast.core.dag import Dag
 from jetfast.core.items import Barrier
@@ -317,6 +317,16 @@ def _skip_flush(original: Any) -> Any:
 # Leases
 
 
+def _delete_what_may_be_decided(original: Any) -> Any:
+    def not_decided(self: Any, event: StoreFailed) -> Any:
+        commands = original(self, event)
+        if isinstance(event.error, OutcomeUnknown):
+            commands.append(DeleteUndecided(self.claimed.record.snapshot, self._next_area))
+        return commands
+
+    return not_decided
+
+
 def _begin_at_once(original: Any) -> Any:
     def claimed(self: Any, event: Any) -> Any:
         self._predecessors = ()
@@ -343,6 +353,7 @@ def _give_up_early(original: Any) -> Any:
 
 
 STORE_FAILURES = {
+    "delete a snapshot whose decision is unknown": 0.1,
     "take an unknown decision for a failure": 0.1,
     "write the record unconditionally": 0.0,
 }
@@ -362,6 +373,9 @@ MUTATIONS: dict[str, Mutation] = {
     "decide though a member has failed": _transition(RoundPhase.SAVING, MemberSaved, _ignore_failures),
     "take an unknown decision for a failure": _transition(
         RoundPhase.DECIDING, StoreFailed, _take_the_unknown_for_a_failure
+    ),
+    "delete a snapshot whose decision is unknown": _transition(
+        RoundPhase.DECIDING, StoreFailed, _delete_what_may_be_decided
     ),
     "say success after a failure": _replace(SnapshotRounds, "_end", _say_success_always),
     "write the record unconditionally": _replace(

@@ -451,7 +451,14 @@ class SimulatedRun:
                 self._problem(f"{name}: {len(lost)} rows are lost, such as {lost[:3]}")
             if duplicated:
                 self._problem(f"{name}: {len(duplicated)} rows are there that should not, such as {duplicated[:3]}")
-            if not self.zombies and not self.old_jobs and (in_doubt := scenario_sink.in_doubt()):
+            # Without leases a zombie of a job that has ended may prepare more; a job that starts from an export of it
+            # has another id, and nothing to do with that.
+            in_doubt = [
+                transaction
+                for transaction in scenario_sink.in_doubt()
+                if self.lease is not None or f".{self.job.runner.job_id}." in transaction
+            ]
+            if not self.zombies and not self.old_jobs and in_doubt:
                 self._problem(f"{name}: transactions are left: {in_doubt}")
             self.digest.update(repr(sorted(scenario_sink.rows().items(), key=repr)).encode())
 
