@@ -197,7 +197,7 @@ class JobState:
 
     def _read(self, event: DelayOver | None = None) -> list[JobCommand]:
         self.phase = JobPhase.READING
-        return [ReadRecord()]
+        return [ReadRecord(self._fresh)]
 
     def _claim_execution(self, event: RecordRead) -> list[JobCommand]:
         found = event.found

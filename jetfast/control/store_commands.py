@@ -27,14 +27,16 @@ from jetfast.engine.snapshot_store import (
     VersionedRecord,
 )
 from jetfast.engine.submission_record import CoordinatorRecord
-from jetfast.errors import JetfastError, OutcomeUnknown
+from jetfast.errors import JetfastError, OutcomeUnknown, SnapshotDamaged
 
 logger = logging.getLogger("jetfast")
 
 
 @dataclass(frozen=True)
 class ReadRecord:
-    """Read the execution record of the job."""
+    """Read the execution record of the job. `fresh`: it begins from the beginning, whatever was lost of the record."""
+
+    fresh: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def perform(store: SnapshotStore, job: str, command: StoreCommand) -> StoreAnswe
     """Do what a command says, for as long as it takes; return the answer (None: nobody waits for one)."""
     try:
         if isinstance(command, ReadRecord):
-            return _read_record(store, job)
+            return _read_record(store, job, command.fresh)
         if isinstance(command, WriteValidation):
             reach("before_validation_record")
             store.write_validation(job, command.record)
@@ -171,8 +173,14 @@ def look(store: SnapshotStore, job: str) -> RecordSeen | None:
     return RecordSeen(None if found is None else found.record.execution_id)
 
 
-def _read_record(store: SnapshotStore, job: str) -> RecordRead:
-    found = store.read_record(job)
+def _read_record(store: SnapshotStore, job: str, fresh: bool) -> RecordRead:
+    try:
+        found = store.read_record(job)
+    except SnapshotDamaged as error:
+        if not fresh:
+            raise
+        logger.warning("job %s: begins from the beginning: %s", job, error)
+        found = store.read_last(job)
     if found is None:
         return RecordRead(None)
     return RecordRead(found, tuple(known for known in found.record.coordinators if not have_ended(known)))

@@ -43,6 +43,9 @@ class MemorySnapshotStore:
         with self._lock:
             return self._records.get(job)
 
+    def read_last(self, job: str) -> VersionedRecord | None:
+        return self.read_record(job)
+
     def replace_record(self, record: ExecutionRecord, version: int) -> int:
         with self._lock:
             present = self._records.get(record.job)

@@ -1,4 +1,4 @@
-"""The bytes of snapshots in files: state, validation record, execution record.
+"""The bytes of snapshots in files: state, validation record, execution record, high-water mark.
 
     every file     "JETFAST" 0 | version u16 | kind u16 | partition count u32 | body
     record         length u32 | CRC of header and MessagePack u32 | MessagePack
@@ -18,11 +18,13 @@ import msgspec
 from jetfast.engine.snapshot_store import (
     NO_STATE,
     ExecutionRecord,
+    HighWaterMark,
     Piece,
     StateEntry,
     StateTotals,
     ValidationRecord,
     decode_execution_record,
+    decode_high_water_mark,
     decode_validation_record,
     encode_record,
     entry_checksum,
@@ -46,6 +48,7 @@ class FileKind(IntEnum):
     STATE = 1
     VALIDATION = 2
     EXECUTION = 3
+    MARK = 4
 
 
 class _EntryHead(msgspec.Struct, frozen=True, array_like=True):
@@ -112,12 +115,13 @@ def decode_state_file(vertex: str, data: bytes) -> Iterator[StateEntry]:
         yield entry
 
 
-def encode_record_file(record: ExecutionRecord | ValidationRecord) -> bytes:
+def encode_record_file(record: ExecutionRecord | ValidationRecord | HighWaterMark) -> bytes:
     """Return a whole file."""
     if isinstance(record, ValidationRecord):
         header = _HEADER.pack(MAGIC, VERSION, FileKind.VALIDATION, record.partition_count)
     else:
-        header = _HEADER.pack(MAGIC, VERSION, FileKind.EXECUTION, 0)
+        kind = FileKind.EXECUTION if isinstance(record, ExecutionRecord) else FileKind.MARK
+        header = _HEADER.pack(MAGIC, VERSION, kind, 0)
     body = encode_record(record)
     return header + _RECORD.pack(len(body), crc32c(header + body)) + body
 
@@ -130,6 +134,11 @@ def decode_validation_file(data: bytes) -> ValidationRecord:
 def decode_execution_file(data: bytes) -> ExecutionRecord:
     """Read an execution record. Raises SnapshotDamaged."""
     return decode_execution_record(_record_body(data, FileKind.EXECUTION))
+
+
+def decode_mark_file(data: bytes) -> HighWaterMark:
+    """Read a high-water mark. Raises SnapshotDamaged."""
+    return decode_high_water_mark(_record_body(data, FileKind.MARK))
 
 
 def _record_body(data: bytes, kind: FileKind) -> bytes:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jetfast.engine.submission_record import CoordinatorRecord, SubmissionRecord
 from jetfast.errors import SnapshotDamaged
@@ -98,6 +98,34 @@ class ValidationRecord(Struct, frozen=True, forbid_unknown_fields=True):
     """Processors in the whole cluster, by vertex, when the snapshot was taken."""
 
 
+class RecordLink(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a record stands among those of its job. Stores that keep files write it, check it and take it off."""
+
+    version: Count
+    """Of this record: a copy under another version is found out."""
+    previous: Count | None = None
+    """Checksum of the record before; None: there was none."""
+
+
+class HighWaterMark(Struct, frozen=True, forbid_unknown_fields=True):
+    """The newest record that was written, as it is noted beside the records: one that is newer may exist, none older
+    may be the newest.
+    """
+
+    version: Count
+    checksum: Count
+    """Of that record."""
+    execution_id: Count
+    snapshot: SnapshotArea | None = None
+
+    def __str__(self) -> str:
+        return f"version {self.version} ({_stand(self.execution_id, self.snapshot)})"
+
+
+def _stand(execution_id: int, snapshot: SnapshotArea | None) -> str:
+    return f"execution {execution_id}, {'no snapshot' if snapshot is None else f'snapshot {snapshot}'}"
+
+
 class ExecutionRecord(Struct, frozen=True, forbid_unknown_fields=True):
     """The truth about a job: whose execution it is, and which snapshot counts."""
 
@@ -123,6 +151,13 @@ class ExecutionRecord(Struct, frozen=True, forbid_unknown_fields=True):
     """How it was submitted last; None: it is a named snapshot."""
     coordinators: tuple[CoordinatorRecord, ...] = ()
     """Whose members may live: that of the execution, and earlier ones of whose end nobody was certain then."""
+    link: RecordLink | UnsetType = UNSET
+    """Unset: unknown. A store sets it when it writes the record."""
+
+    @property
+    def stand(self) -> str:
+        """How far the job is, for people."""
+        return _stand(self.execution_id, self.snapshot)
 
 
 class VersionedRecord(NamedTuple):
@@ -154,7 +189,16 @@ class SnapshotStore(Protocol):
         """Raise JobDefinitionError if snapshots cannot be kept here exactly once, naming what is missing."""
 
     def read_record(self, job: str) -> VersionedRecord | None:
-        """Return the execution record of a job, None if there is none. SnapshotDamaged if it cannot be read."""
+        """Return the execution record of a job, None if there is none.
+
+        SnapshotDamaged if it cannot be read, or if it is not the newest that was written.
+        """
+
+    def read_last(self, job: str) -> VersionedRecord | None:
+        """As `read_record`, but whatever was lost: the newest record that can be read, for a job that starts afresh.
+
+        The version is the one to name when it is replaced: no lost record has a greater one.
+        """
 
     def replace_record(self, record: ExecutionRecord, version: int) -> int:
         """Write the record if its version is still `version` (0: there is none yet), durably; return the new version.
@@ -200,9 +244,10 @@ class SnapshotStore(Protocol):
 
 _record_decoder = msgspec.msgpack.Decoder(ExecutionRecord)
 _validation_decoder = msgspec.msgpack.Decoder(ValidationRecord)
+_mark_decoder = msgspec.msgpack.Decoder(HighWaterMark)
 
 
-def encode_record(record: ExecutionRecord | ValidationRecord) -> bytes:
+def encode_record(record: ExecutionRecord | ValidationRecord | HighWaterMark) -> bytes:
     """Return a record as MessagePack."""
     return msgspec.msgpack.encode(record)
 
@@ -221,6 +266,14 @@ def decode_validation_record(data: bytes) -> ValidationRecord:
         return _validation_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError) as error:
         raise SnapshotDamaged(f"the validation record cannot be read: {error}") from error
+
+
+def decode_high_water_mark(data: bytes) -> HighWaterMark:
+    """Read a high-water mark. Raises SnapshotDamaged."""
+    try:
+        return _mark_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise SnapshotDamaged(f"the high-water mark cannot be read: {error}") from error
 
 
 def check_totals(store: SnapshotStore, job: str, area: SnapshotArea) -> ValidationRecord:

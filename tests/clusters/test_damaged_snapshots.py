@@ -107,6 +107,33 @@ def test_files_of_a_snapshot_that_were_deleted_torn_or_altered_are_named_and_a_f
     assert outside.in_doubt() == [], "transactions of the job before are rolled back"
 
 
+def lose_the_record(newest: Path) -> None:
+    newest.unlink()
+
+
+def put_an_older_copy_in_its_place(newest: Path) -> None:
+    newest.write_bytes(min(newest.parent.iterdir()).read_bytes())
+
+
+@pytest.mark.parametrize("damage", [lose_the_record, put_an_older_copy_in_its_place])
+def test_a_job_does_not_start_from_a_record_that_is_not_the_newest(
+    damage: Callable[[Path], None], tmp_path: Path
+) -> None:
+    outside, store = TransactionalMemory.named(), jf.snapshots.directory(tmp_path)
+    stop_after_a_decision(outside, store)
+    before = outside.rows(), outside.in_doubt()
+    damage(max((tmp_path / "copying/records").iterdir()))
+    with pytest.raises(SnapshotDamaged, match="would write rows twice"):
+        run_to_its_end(copying(outside), jf.snapshots.directory(tmp_path))
+    assert (outside.rows(), outside.in_doubt()) == before
+    visible = len(outside.rows())
+    job = SteppedJob(copying(outside), seed=3, store=jf.snapshots.directory(tmp_path), fresh=True)
+    job.run()
+    assert job.runner.error is None
+    assert len(outside.rows()) == visible + ROWS
+    assert outside.in_doubt() == [], "transactions of the job before are rolled back"
+
+
 def test_records_of_another_job_or_snapshot_are_refused(tmp_path: Path) -> None:
     outside, store = TransactionalMemory.named(), jf.snapshots.directory(tmp_path)
     area = stop_after_a_decision(outside, store)

@@ -18,6 +18,7 @@ from jetfast.engine.directory_blobs import DirectoryBlobs
 from jetfast.engine.snapshot_files import encode_record_file, encode_state_file
 from jetfast.engine.snapshot_store import (
     ExecutionRecord,
+    HighWaterMark,
     SnapshotArea,
     SnapshotStore,
     StateEntry,
@@ -268,13 +269,132 @@ def test_files_of_another_version_are_refused_and_it_is_said_what_to_do(
 def test_a_record_that_vanishes_while_it_is_read_is_looked_up_again(tmp_path: Path) -> None:
     class Replacing(DirectoryBlobs):
         def get(self, name: str) -> bytes | None:
-            if name.endswith("1"):
-                os.replace(tmp_path / name, tmp_path / f"{name[:-1]}2")
+            if name.endswith("records/00000000000000000001"):
+                snapshots.directory(tmp_path).replace_record(record(2), 1)
+                os.unlink(tmp_path / name)
             return super().get(name)
 
     store = BlobSnapshotStore(Replacing(tmp_path))
     store.replace_record(record(1), 0)
-    assert store.read_record("job") == VersionedRecord(record(1), 2)
+    assert store.read_record("job") == VersionedRecord(record(2), 2)
+
+
+def decided(store: SnapshotStore, count: int = 3) -> list[Path]:
+    """Decide snapshots 7-1, 7-2, ...; return the files of the records that are left, oldest first."""
+    version = store.replace_record(record(7), 0)
+    for snapshot_id in range(1, count + 1):
+        save(store, SnapshotArea(7, snapshot_id))
+        version = store.replace_record(record(7, snapshot_id), version)
+    assert isinstance(store, BlobSnapshotStore)
+    assert isinstance(store.blobs, DirectoryBlobs)
+    return files_of(store.blobs.path, "/records/")
+
+
+def another(store: SnapshotStore) -> SnapshotStore:
+    """The store as another process sees it."""
+    found: SnapshotStore = pickle.loads(pickle.dumps(store))
+    return found
+
+
+def test_a_newest_record_that_was_lost_is_missed(directory: SnapshotStore) -> None:
+    decided(directory)[-1].unlink()
+    text = (
+        r"is missing: .*3 has version 3 \(execution 7, snapshot 7-2\), but version 4 \(execution 7, snapshot 7-3\) was"
+    )
+    for store in (directory, another(directory)):
+        with pytest.raises(SnapshotDamaged, match=text):
+            store.read_record("job")
+
+
+def test_a_newest_record_in_whose_place_an_older_copy_was_put_is_missed(directory: SnapshotStore) -> None:
+    older, newest = decided(directory)
+    newest.write_bytes(older.read_bytes())
+    with pytest.raises(SnapshotDamaged, match=r"4 is a copy of the record of version 3 \(execution 7, snapshot 7-2\)"):
+        another(directory).read_record("job")
+
+
+def test_a_record_of_the_same_version_from_another_history_is_found_out(tmp_path: Path) -> None:
+    mine, other = snapshots.directory(tmp_path / "mine"), snapshots.directory(tmp_path / "other")
+    newest = decided(mine)[-1]
+    version = other.replace_record(record(8), 0)
+    for snapshot_id in (1, 2, 3):
+        version = other.replace_record(record(8, snapshot_id), version)
+    newest.write_bytes(files_of(tmp_path / "other", "/records/")[-1].read_bytes())
+    with pytest.raises(SnapshotDamaged, match="is not the record that was written as version 4"):
+        mine.read_record("job")
+    for mark in files_of(tmp_path / "mine", "/marks/"):
+        mark.unlink()  # the mark lags by one: then the chain tells
+    mark = HighWaterMark(3, 4711, 7, SnapshotArea(7, 2))
+    DirectoryBlobs(tmp_path / "mine").put(f"job/marks/{3:020d}", [encode_record_file(mark)])
+    with pytest.raises(SnapshotDamaged, match="does not follow the record that was written as version 3"):
+        mine.read_record("job")
+
+
+def test_records_that_were_all_lost_are_missed_as_long_as_snapshots_are_left(directory: SnapshotStore) -> None:
+    for file in decided(directory):
+        file.unlink()
+    with pytest.raises(
+        SnapshotDamaged, match=r"all execution records of job 'job' are missing; the last was version 4"
+    ):
+        another(directory).read_record("job")
+    for area in directory.list_areas("job"):
+        directory.delete_area("job", area)
+    assert directory.read_record("job") is None
+    assert directory.replace_record(record(9), 0) == 1
+    assert another(directory).read_record("job") == VersionedRecord(record(9), 1)
+
+
+def test_a_mark_that_lags_and_one_that_comes_late_decide_nothing(tmp_path: Path, directory: SnapshotStore) -> None:
+    decided(directory, 2)
+    (mark,) = files_of(tmp_path, "/marks/")
+    late = mark.read_bytes()
+    version = directory.replace_record(record(7, 3), 3)
+    (newest,) = files_of(tmp_path, "/marks/")
+    newest.unlink()
+    mark.write_bytes(late)  # the process died between the decision and the mark
+    assert another(directory).read_record("job") == VersionedRecord(record(7, 3), version)
+    version = another(directory).replace_record(record(7, 4), version)
+    version = another(directory).replace_record(record(7, 5), version)
+    mark.write_bytes(late)  # by a coordinator that has lost the job, and does not know
+    assert another(directory).read_record("job") == VersionedRecord(record(7, 5), version)
+    files_of(tmp_path, "/records/")[-1].unlink()
+    with pytest.raises(SnapshotDamaged, match="is missing"):
+        another(directory).read_record("job")
+
+
+def test_a_decision_stands_when_the_mark_cannot_be_written(tmp_path: Path) -> None:
+    class NoMarks(DirectoryBlobs):
+        def put(self, name: str, pieces: Sequence[bytes | memoryview]) -> None:
+            if "/marks/" in name:
+                raise StoreUnavailable("full")
+            super().put(name, pieces)
+
+    store = BlobSnapshotStore(NoMarks(tmp_path))
+    decided(store)
+    assert store.read_record("job") == VersionedRecord(record(7, 3), 4)
+
+
+def test_records_that_were_written_without_a_chain_are_read_and_continued(
+    tmp_path: Path, directory: SnapshotStore
+) -> None:
+    (tmp_path / "job/records").mkdir(parents=True)
+    for version in (3, 4):
+        path = tmp_path / f"job/records/{version:020d}"
+        path.write_bytes(encode_record_file(record(7, version - 1)))
+    assert directory.read_record("job") == VersionedRecord(record(7, 3), 4)
+    assert directory.replace_record(record(7, 4), 4) == 5
+    assert another(directory).read_record("job") == VersionedRecord(record(7, 4), 5)
+    files_of(tmp_path, "/records/")[-1].unlink()
+    with pytest.raises(SnapshotDamaged, match="is missing"):
+        another(directory).read_record("job")
+
+
+def test_a_job_that_starts_afresh_replaces_whatever_is_left_of_the_record(directory: SnapshotStore) -> None:
+    decided(directory)[-1].unlink()
+    last = directory.read_last("job")
+    assert last == VersionedRecord(record(7, 2), 4)
+    assert directory.replace_record(record(9), last.version) == 5
+    assert another(directory).read_record("job") == VersionedRecord(record(9), 5)
 
 
 class Failing(DirectoryBlobs):
@@ -305,11 +425,12 @@ def test_a_decision_without_an_answer_is_unknown_and_what_is_read_later_is_the_t
 ) -> None:
     blobs = Failing(tmp_path)
     store = BlobSnapshotStore(blobs)
+    store.replace_record(record(1), 0)
     blobs.fails = (fails,)
     with pytest.raises(OutcomeUnknown):
-        store.replace_record(record(1), 0)
+        store.replace_record(record(2), 1)
     blobs.fails = ()
-    assert store.read_record("job") == VersionedRecord(record(1), 1)
+    assert store.read_record("job") == VersionedRecord(record(2), 2)
 
 
 def test_a_request_sent_twice_is_no_conflict(tmp_path: Path) -> None:
