@@ -123,6 +123,7 @@ class Submission:
             guarantee=snapshots.guarantee,
             memory_limit_bytes=self.memory_limit_bytes,
             parallelism=self.parallelism,
+            reads_edges_first=self.dag.reads_edges_first,
             partition_count=self.record.partition_count,
             snapshot_store=snapshots.store,
             pickled_store=pickled_store,

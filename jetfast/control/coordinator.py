@@ -38,6 +38,7 @@ from jetfast.control.job_events import (
     JobCommand,
     JobEvent,
     OperationAsked,
+    ReportRestart,
     ReportSuspension,
 )
 from jetfast.control.job_state import JobPhase, JobState
@@ -117,6 +118,7 @@ Command = (
     | AwaitDelay
     | AwaitSettleTime
     | AnswerRequest
+    | ReportRestart
     | ReportSuspension
     | EndJob
 )
@@ -280,7 +282,13 @@ class Coordinator:
         self.execution = ExecutionState(shape.member_count)
         self.rounds = None
         if command.claimed is not None and not command.settle_only:
-            self.rounds = SnapshotRounds(command.claimed, shape.member_count, shape.partition_count, shape.parallelism)
+            self.rounds = SnapshotRounds(
+                command.claimed,
+                shape.member_count,
+                shape.partition_count,
+                shape.parallelism,
+                self.job.terms.reads_edges_first,
+            )
         for member in range(shape.member_count):
             if member in self.members:
                 self._execution(MemberRegistered(member), commands)
@@ -289,7 +297,7 @@ class Coordinator:
 
     def _end_present(self, command: EndPresentExecution, commands: list[Command]) -> None:
         if command.with_snapshot and self.rounds is not None and self.execution.phase is ExecutionPhase.RUNNING:
-            self._rounds(TerminalAsked(), commands)
+            self._rounds(TerminalAsked(self.job.asked is Operation.CANCEL_AND_EXPORT), commands)
         else:
             self._execution(StopExecution(command.error), commands)
 

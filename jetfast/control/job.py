@@ -150,8 +150,8 @@ class Job:
         self._await(self.runner.ask(ResumeAsked), None)
 
     def restart(self, timeout: float | None = None) -> None:
-        """Take a last snapshot, stop, and begin again from it; returns when all has stopped. Parameters and errors as
-        `suspend`; the job must be RUNNING.
+        """Take a last snapshot, stop, and start again from it; returns when all has stopped. Parameters and errors as
+        `suspend`; the job must be RUNNING. With guarantee NONE it starts from the beginning, and a warning says so.
         """
         self._await(self.runner.ask(RestartAsked), timeout)
 

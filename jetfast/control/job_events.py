@@ -149,6 +149,14 @@ class AnswerRequest:
 
 
 @dataclass(frozen=True)
+class ReportRestart:
+    """The job starts again, as it was asked to."""
+
+    from_beginning: bool
+    """It has no snapshot to start from."""
+
+
+@dataclass(frozen=True)
 class ReportSuspension:
     """The job is suspended: because of an error, or as it was asked."""
 
@@ -195,6 +203,7 @@ JobCommand = (
     | ExportSnapshot
     | ImportSnapshot
     | AnswerRequest
+    | ReportRestart
     | ReportSuspension
     | EndJob
 )

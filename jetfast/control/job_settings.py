@@ -27,6 +27,8 @@ class JobSettings:
     partition_count: int = PARTITION_COUNT
     parallelism: Mapping[str, int] = field(default_factory=dict)
     """Processors in the whole cluster, by vertex."""
+    reads_edges_first: bool = False
+    """Must edges be read to their end before others are read?"""
     snapshot_store: SnapshotStore | None = None
     """Where snapshots are kept; with a guarantee there must be one."""
     pickled_store: bytes = b""

@@ -69,6 +69,7 @@ from jetfast.control.job_events import (
     JobEvent,
     OperationAsked,
     PredecessorsGone,
+    ReportRestart,
     ReportSuspension,
     RestartAsked,
     ResumeAsked,
@@ -378,7 +379,8 @@ class JobState:
         """The execution has ended, and all is settled as far as it could be."""
         asked, self.asked = self.asked, None
         if asked is Operation.RESTART:
-            return [*self._answer(), *self._start()]
+            restored = self._last is not None and self._last.snapshot is not None
+            return [ReportRestart(from_beginning=not restored), *self._answer(), *self._start()]
         if asked is Operation.CANCEL_AND_EXPORT:
             self.error = self.error or JobCancelledError("the job was cancelled")
             return self._export()

@@ -16,6 +16,7 @@ class JobTerms:
     fresh : begin anew, whatever a record of this name says
     initial_snapshot : name of the snapshot that the job starts from, whatever a record of this name says
     parallelism_max, members_max : the largest number of processors of a vertex, and of members
+    reads_edges_first : must edges be read to their end before others are read?
     max_restarts : after restartable errors, since the job was submitted or resumed; None: for ever
     suspend_on_failure : suspend the job when a row or a function of the user has failed, or no restart is left
     submission : what the record keeps of how the job was submitted
@@ -29,6 +30,7 @@ class JobTerms:
     initial_snapshot: str | None = None
     parallelism_max: int = 0
     members_max: int = 0
+    reads_edges_first: bool = False
     max_restarts: int | None = None
     suspend_on_failure: bool = False
     submission: SubmissionRecord | None = None

@@ -139,7 +139,7 @@ class _Ended:
     error: BaseException | None
 
 
-_Report = messages.InputTaken | messages.SnapshotSaved | messages.SnapshotEnded
+_Report = messages.FirstEdgesRead | messages.InputTaken | messages.SnapshotSaved | messages.SnapshotEnded
 """Mailbox item: the engine says how a snapshot round goes, in the words for the coordinator."""
 
 
@@ -153,6 +153,9 @@ class _Listener:
 
     def finished(self, error: BaseException | None) -> None:
         self.put(_Ended(self.execution_id, error))
+
+    def first_edges_read(self) -> None:
+        self.put(messages.FirstEdgesRead(execution_id=self.execution_id, member=self.member))
 
     def input_taken(self) -> None:
         self.put(messages.InputTaken(execution_id=self.execution_id, member=self.member))

@@ -19,6 +19,7 @@ from jetfast.control.messages import CoordinatorMessage, MemberMessage
 from jetfast.control.snapshot_round import (
     EndMember,
     MemberEndedRound,
+    MemberReadFirstEdges,
     MemberSaved,
     MemberTookInput,
     RoundEvent,
@@ -74,6 +75,8 @@ def event_of(member: int, message: MemberMessage) -> ExecutionEvent | RoundEvent
         return MemberFinished(member)
     if isinstance(message, messages.Failed):
         return MemberFailed(member, rebuild(Failure(message.kind, message.error, message.traceback), member))
+    if isinstance(message, messages.FirstEdgesRead):
+        return MemberReadFirstEdges(member)
     if isinstance(message, messages.InputTaken):
         return MemberTookInput(member)
     if isinstance(message, messages.SnapshotSaved):

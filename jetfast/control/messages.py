@@ -1,7 +1,7 @@
 """What coordinator and members say to each other: small tagged records, encoded as MessagePack by msgspec.
 
     member -> coordinator      Registered, RenewLease, Logged, Prepared, Finished, Failed, Metrics, Delivered,
-                               InputTaken, SnapshotSaved, SnapshotEnded
+                               FirstEdgesRead, InputTaken, SnapshotSaved, SnapshotEnded
     coordinator -> member      TurnedAway, LeaseGranted, Prepare, Start, StartSnapshot, EndSnapshot, Cancel, Release,
                                Shutdown
 
@@ -22,7 +22,8 @@ One snapshot round (between Start and the end; one at a time):
     coordinator   StartSnapshot n ---------------------------> (decides) ---> EndSnapshot n
     member                       SnapshotSaved n (or failed)                            SnapshotEnded n
 
-A member answers both, whatever happens: a failure is a flag. With a guarantee a member that has taken in all its input
+A member answers both, whatever happens: a failure is a flag. If edges of the job must be read to their end before
+others, it says FirstEdgesRead before it answers the first. With a guarantee a member that has taken in all its input
 says InputTaken and stays, until a FINAL snapshot has succeeded: then it says Finished. It says so, too, when a TERMINAL
 snapshot has succeeded, after which nothing is read.
 """
@@ -134,6 +135,14 @@ class Delivered(Message, frozen=True):
     """Rows that come again under the same id are the same rows; empty: they are others."""
 
 
+class FirstEdgesRead(Message, frozen=True):
+    """This member has read all edges to their end that must end before others are read. Sent once, with a guarantee, if
+    the job has such edges.
+    """
+
+    member: Count
+
+
 class InputTaken(Message, frozen=True):
     """All processors of this member have taken in all their input. Sent once; only with a guarantee."""
 
@@ -243,6 +252,7 @@ MemberMessage = (
     | Failed
     | Metrics
     | Delivered
+    | FirstEdgesRead
     | InputTaken
     | SnapshotSaved
     | SnapshotEnded

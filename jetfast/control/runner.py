@@ -54,6 +54,7 @@ from jetfast.control.job_events import (
     EndJob,
     OperationAsked,
     PredecessorsGone,
+    ReportRestart,
     ReportSuspension,
     SettleTimeOver,
     StartJob,
@@ -206,6 +207,7 @@ class Runner:
                 initial_snapshot=plan.initial_snapshot,
                 parallelism_max=max(plan.parallelism.values(), default=0),
                 members_max=plan.member_count,
+                reads_edges_first=plan.reads_edges_first,
                 max_restarts=plan.max_restarts,
                 suspend_on_failure=plan.suspend_on_failure,
                 submission=plan.submission,
@@ -608,6 +610,13 @@ class Runner:
     def _answer_request(self, command: AnswerRequest) -> None:
         self._requests.answer(command.request, command.error)
 
+    def _report_restart(self, command: ReportRestart) -> None:
+        if not command.from_beginning:
+            logger.info("job %s: restarts from its last snapshot", self.plan.job)
+        else:
+            why = "it takes no snapshots" if self.plan.snapshot_store is None else "it has no snapshot yet"
+            logger.warning("job %s: restarts from the beginning: %s", self.plan.job, why)
+
     def _report_suspension(self, command: ReportSuspension) -> None:
         goes_on = (
             "from the beginning: it takes no snapshots" if self.plan.snapshot_store is None else "where it stopped"
@@ -633,6 +642,7 @@ _PERFORM: dict[type, Callable[[Runner, Any], None]] = {  # Any: the command clas
     AwaitDelay: Runner._await_delay,
     AwaitSettleTime: Runner._await_settle_time,
     AnswerRequest: Runner._answer_request,
+    ReportRestart: Runner._report_restart,
     ReportSuspension: Runner._report_suspension,
     EndJob: Runner._end_job,
     **{command: Runner._perform_store for command in get_args(StoreCommand)},

@@ -13,6 +13,8 @@
        |                                         |
        +---- copied, or not ---- EXPORTING <-----+ all answered, somebody wants it under a name
 
+    OVER      from WAITING and SAVING, too: the execution is to end while a member reads edges that must end before
+              others are read. No snapshot can be taken until then, so it ends without one
     STOPPED   from anywhere: the execution ends. From DECIDING also: the outcome is unknown, or the record is another
               coordinator's; then the execution fails without a phase 2 of either kind
 
@@ -80,6 +82,13 @@ class IntervalOver:
 
 
 @dataclass(frozen=True)
+class MemberReadFirstEdges:
+    """A member has read the edges that must end before others are read: it can save from now on."""
+
+    member: int
+
+
+@dataclass(frozen=True)
 class MemberTookInput:
     """All processors of a member have taken in all their input."""
 
@@ -108,7 +117,10 @@ class MemberEndedRound:
 
 @dataclass(frozen=True)
 class TerminalAsked:
-    """The execution is to end with a snapshot."""
+    """The execution is to end with a snapshot. While no member can save yet, the one before serves instead."""
+
+    needs_snapshot: bool = False
+    """Is there nothing to end with if the job has no snapshot at all? (It is to be exported.)"""
 
 
 @dataclass(frozen=True)
@@ -119,6 +131,7 @@ class Stop:
 RoundEvent = (
     Begin
     | IntervalOver
+    | MemberReadFirstEdges
     | MemberTookInput
     | MemberSaved
     | MemberEndedRound
@@ -195,10 +208,16 @@ class SnapshotRounds:
     claimed : the execution record with the id of this execution, and its version
     member_count : members, each of which answers each phase once
     partition_count, parallelism : as in `ValidationRecord`
+    reads_edges_first : do members say MemberReadFirstEdges before they can save?
     """
 
     def __init__(
-        self, claimed: VersionedRecord, member_count: int, partition_count: int, parallelism: Mapping[str, int]
+        self,
+        claimed: VersionedRecord,
+        member_count: int,
+        partition_count: int,
+        parallelism: Mapping[str, int],
+        reads_edges_first: bool = False,
     ) -> None:
         self.phase = RoundPhase.NEW
         self.claimed = claimed
@@ -209,6 +228,8 @@ class SnapshotRounds:
         self.waiting_for: set[int] = set()
         """Members that owe an answer in this phase."""
         self.took_input: set[int] = set()
+        self.reading_first: set[int] = set(range(member_count)) if reads_edges_first else set()
+        """Members that cannot save yet."""
         self._members = range(member_count)
         self._partition_count = partition_count
         self._parallelism = dict(parallelism)
@@ -263,13 +284,37 @@ class SnapshotRounds:
     def _interval_over(self, event: IntervalOver) -> list[RoundCommand]:
         return self._start(self._due or SnapshotKind.REGULAR)
 
+    def _read_first_edges(self, event: MemberReadFirstEdges) -> list[RoundCommand]:
+        self._require_member(event, event.member)
+        if event.member not in self.reading_first:
+            raise InvalidTransition(f"{event} has happened before, or there are no such edges")
+        self.reading_first.discard(event.member)
+        return []
+
     def _ask_while_waiting(self, event: TerminalAsked) -> list[RoundCommand]:
+        if self._must_end_without(event):
+            return self._end_without_snapshot()
         self._terminal_asked = True
         return self._start(SnapshotKind.TERMINAL) if self._due is SnapshotKind.TERMINAL else []
 
     def _ask(self, event: TerminalAsked) -> list[RoundCommand]:
         self._terminal_asked = True
         return []
+
+    def _ask_while_saving(self, event: TerminalAsked) -> list[RoundCommand]:
+        return self._end_without_snapshot() if self._must_end_without(event) else self._ask(event)
+
+    def _must_end_without(self, event: TerminalAsked) -> bool:
+        """Would a snapshot wait for edges that are read first, which may take as long as the job?"""
+        return bool(self.reading_first) and not (event.needs_snapshot and self.claimed.record.snapshot is None)
+
+    def _end_without_snapshot(self) -> list[RoundCommand]:
+        self.phase = RoundPhase.OVER
+        waits = RestartableError(
+            f"member(s) {', '.join(map(str, sorted(self.reading_first)))} still read an input that must end before "
+            "another one is read, and no snapshot can be taken before: the last one serves instead"
+        )
+        return [*self._refuse_exports(), FailExecution(waits)]
 
     def _export_while_waiting(self, event: ExportAsked) -> list[RoundCommand]:
         self._exports.append(event)
@@ -438,6 +483,7 @@ _TRANSITIONS: dict[tuple[RoundPhase, type], _Method] = {  # the protocol; what i
     (RoundPhase.NEW, ExportAsked): SnapshotRounds._export,
     (RoundPhase.NEW, IntervalOver): SnapshotRounds._ignore,  # of an earlier execution
     (RoundPhase.WAITING, IntervalOver): SnapshotRounds._interval_over,
+    (RoundPhase.WAITING, MemberReadFirstEdges): SnapshotRounds._read_first_edges,
     (RoundPhase.WAITING, MemberTookInput): SnapshotRounds._take_input_while_waiting,
     (RoundPhase.WAITING, TerminalAsked): SnapshotRounds._ask_while_waiting,
     (RoundPhase.WAITING, ExportAsked): SnapshotRounds._export_while_waiting,
@@ -459,12 +505,14 @@ _TRANSITIONS: dict[tuple[RoundPhase, type], _Method] = {  # the protocol; what i
             RoundPhase.EXPORTING,
         )
         for event, method in (
+            (MemberReadFirstEdges, SnapshotRounds._read_first_edges),
             (MemberTookInput, SnapshotRounds._take_input),
             (TerminalAsked, SnapshotRounds._ask),
             (ExportAsked, SnapshotRounds._export),
             (IntervalOver, SnapshotRounds._ignore),  # it was set before a last round that came earlier
         )
     },
+    (RoundPhase.SAVING, TerminalAsked): SnapshotRounds._ask_while_saving,
     **{
         (phase, Stop): SnapshotRounds._stop
         for phase in RoundPhase
@@ -475,6 +523,9 @@ _TRANSITIONS: dict[tuple[RoundPhase, type], _Method] = {  # the protocol; what i
     (RoundPhase.OVER, TerminalAsked): SnapshotRounds._ignore,
     (RoundPhase.OVER, ExportAsked): SnapshotRounds._export_too_late,
     (RoundPhase.OVER, MemberTookInput): SnapshotRounds._take_input,
+    **{  # of an execution that ends while members read edges first
+        (RoundPhase.OVER, event): SnapshotRounds._ignore for event in (MemberReadFirstEdges, MemberSaved)
+    },
     **{
         (RoundPhase.STOPPED, event): SnapshotRounds._ignore  # answers that were under way
         for event in get_args(RoundEvent)

@@ -104,6 +104,11 @@ class Dag:
         settling = (Delivery.TRANSACTIONAL, Delivery.PUBLISHING)
         return tuple(sorted(vertex.name for vertex in self.vertices.values() if vertex.delivery in settling))
 
+    @property
+    def reads_edges_first(self) -> bool:
+        """Must an edge be read to its end before another one is read? (The build side of a hash join.)"""
+        return any(len({edge.priority for edge in self.inbound(name)}) > 1 for name in self.vertices)
+
     def sources_of(self, name: str) -> set[str]:
         """The vertices without inbound edges that a vertex gets its rows from; itself, if it is one."""
         inbound = self.inbound(name)

@@ -24,6 +24,7 @@ class ExecutionListener(Protocol):
 
     With a guarantee other than NONE:
 
+        first_edges_read() at most once all edges that must end before others are read have ended on this member
         input_taken() at most once      all processors of this member have taken in all their input, and stay
         for each snapshot               snapshot_saved(report), and after `end_snapshot` snapshot_ended(snapshot_id)
 
@@ -32,6 +33,9 @@ class ExecutionListener(Protocol):
 
     def finished(self, error: BaseException | None) -> None:
         """Called once, last, when every processor has been closed: None if all came to their end."""
+
+    def first_edges_read(self) -> None:
+        """Snapshots need not wait for this member any more; called only if the job has such edges."""
 
     def input_taken(self) -> None:
         """Nothing more can be read here: a FINAL snapshot may be asked for."""

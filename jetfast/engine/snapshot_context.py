@@ -138,6 +138,8 @@ class SnapshotContext:
     def begin(self, listener: ExecutionListener) -> None:
         """The execution starts."""
         self.listener = listener
+        if self.read_first and self.unfinished_first == 0:
+            listener.first_edges_read()
         if self.tasklet_count == 0:
             listener.input_taken()
 
@@ -235,6 +237,7 @@ class SnapshotContext:
                 self.unfinished_first -= 1
             edges_ended = vertex in self.read_first and self.unfinished_first == 0
         if edges_ended:
+            self.tell().first_edges_read()
             self.wake()
         if last:
             self.tell().input_taken()

@@ -5,13 +5,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import jetfast as jf
+from jetfast.connectors.memory import MemoryReader, MemorySource
 from jetfast.control.job_events import RestartAsked, ResumeAsked, SuspendAsked
 from jetfast.core.guarantee import Guarantee
+from jetfast.core.processor import ProcessorContext
+from jetfast.core.source import Position, Rows
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.errors import JobCancelledError, JobFailedError, OperationRefused
 from jetfast.testing import TransactionalMemory
@@ -211,3 +215,68 @@ def test_without_a_guarantee_a_job_is_suspended_at_once_begins_from_the_beginnin
     job.run()
     assert job.runner.error is None
     assert seen[again:] == list(range(200))
+
+
+def joining(outside: TransactionalMemory, gate: list[bool]) -> jf.Pipeline:
+    """Copies rows past a hash join whose build side has more rows while `gate` is empty."""
+
+    class Gated(MemorySource):
+        def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> Any:
+            return GatedReader(self, partition, position, context.now_us)
+
+    class GatedReader(MemoryReader):
+        def read(self) -> Rows | None:
+            return super().read() if gate else Rows(self.empty, self._position())
+
+    source = jf.memory(pa.table({"row": range(3000), "name": ["x"] * 3000}), batch_rows=100)
+    gated = Gated(
+        source.name, source.schema, source.scripts, source.bounded, source.batch_rows, source.identity, source.ends
+    )
+    pipeline = jf.Pipeline("joining")
+    build = pipeline.read(gated, name="build")
+    probe = pipeline.read(jf.memory(pa.table({"row": range(3000)}), batch_rows=100), name="probe")
+    probe.hash_join(build, on="row").select("row").write(outside.sink(), name="outside")
+    return pipeline
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("round_begun", [False, True])
+def test_a_restart_or_suspension_does_not_wait_for_the_build_side_of_a_join(members: int, round_begun: bool) -> None:
+    outside, gate = TransactionalMemory.named(), list[bool]()
+    job = stepped(joining(outside, gate), 3, members)
+    for operation in (RestartAsked, SuspendAsked):
+        job.run(lambda: job.runner.status is jf.JobStatus.RUNNING)
+        if round_begun:
+            job.run(lambda: job.job.explain_snapshot().startswith("job joining: snapshot 1, for"))
+        job.do(operation)  # the build side does not end meanwhile
+        assert job.job.metrics["restarts"] == 0
+    assert job.runner.status is jf.JobStatus.SUSPENDED
+    assert job.job.suspension_cause is None
+    gate.append(True)
+    job.do(ResumeAsked)
+    job.run()
+    assert job.runner.error is None
+    assert sorted(row["row"] for row in outside.rows()) == list(range(3000))
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "why"),
+    [(Guarantee.NONE, "it takes no snapshots"), (Guarantee.EXACTLY_ONCE, "it has no snapshot yet")],
+)
+def test_a_restart_without_a_snapshot_says_that_it_begins_from_the_beginning(
+    guarantee: Guarantee, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "jetfast")
+    outside, gate = TransactionalMemory.named(), list[bool]()
+    job = SteppedJob(joining(outside, gate), seed=1, guarantee=guarantee, store=MemorySnapshotStore())
+    job.run(lambda: job.runner.status is jf.JobStatus.RUNNING)
+    job.do(RestartAsked)
+    assert f"job joining: restarts from the beginning: {why}" in caplog.text
+
+
+def test_a_restart_from_a_snapshot_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "jetfast")
+    job = stepped(copying(TransactionalMemory.named()), 1)
+    job.run(lambda: job.job.metrics["snapshots_taken"] >= 1)
+    job.do(RestartAsked)
+    assert "restarts from its last snapshot" in caplog.text

@@ -24,6 +24,7 @@ FROM_MEMBER: list[messages.MemberMessage] = [
     messages.Failed(execution_id=5, member=3, kind="JobFailedError", error="step 'x': boom", traceback="..."),
     messages.Metrics(execution_id=5, member=0, values={"vertices": {"x": {"rows_in": 2**40}}, "share": 0.5}),
     messages.Delivered(execution_id=5, member=0, vertex="collect", rows=pa.record_batch({"x": [1, None]})),
+    messages.FirstEdgesRead(execution_id=5, member=1),
     messages.InputTaken(execution_id=5, member=1),
     messages.SnapshotSaved(
         execution_id=5, member=1, snapshot_id=7, vertices={"x": StateTotals(2, 99, 12345)}, errors=["x-0: boom"]

@@ -11,6 +11,7 @@ from jetfast.control.snapshot_round import (
     FailExecution,
     IntervalOver,
     MemberEndedRound,
+    MemberReadFirstEdges,
     MemberSaved,
     MemberTookInput,
     ReportRound,
@@ -220,6 +221,40 @@ def test_an_answer_that_nobody_waits_for_is_an_invalid_transition_and_changes_no
     with pytest.raises(InvalidTransition):
         rounds.handle(event)
     assert repr(vars(rounds)) == before
+
+
+def reading_first(member_count: int, restored: SnapshotArea | None = None) -> SnapshotRounds:
+    """A machine whose members must read edges to their end before they can save."""
+    claimed = VersionedRecord(ExecutionRecord("job", "id", EXECUTION, restored), 4)
+    rounds = SnapshotRounds(claimed, member_count, 271, {"source": 2}, reads_edges_first=True)
+    run(rounds, Begin())
+    return rounds
+
+
+@pytest.mark.parametrize("saving", [False, True])
+@pytest.mark.parametrize("restored", [None, BEFORE])
+def test_what_is_asked_for_while_edges_are_read_first_waits_for_no_snapshot(
+    saving: bool, restored: SnapshotArea | None
+) -> None:
+    rounds = reading_first(2, restored)
+    run(rounds, *([IntervalOver()] if saving else []), MemberReadFirstEdges(1))
+    (failed,) = run(rounds, TerminalAsked())
+    assert isinstance(failed, FailExecution)
+    assert isinstance(failed.error, RestartableError)
+    assert "member(s) 0 still read an input that must end before" in str(failed.error)
+    assert run(rounds, MemberReadFirstEdges(0), saved(1), Stop()) == []
+
+
+def test_when_all_edges_are_read_that_come_first_a_terminal_snapshot_is_taken() -> None:
+    rounds = reading_first(2)
+    run(rounds, MemberReadFirstEdges(1), MemberReadFirstEdges(0))
+    assert run(rounds, TerminalAsked()) == [SaveMember(0, 1, TERMINAL), SaveMember(1, 1, TERMINAL)]
+
+
+def test_an_export_waits_for_edges_that_are_read_first_if_there_is_no_other_snapshot() -> None:
+    assert run(reading_first(1), TerminalAsked(needs_snapshot=True)) == [SaveMember(0, 1, TERMINAL)]
+    (failed,) = run(reading_first(1, BEFORE), TerminalAsked(needs_snapshot=True))
+    assert isinstance(failed, FailExecution)
 
 
 class Model:

@@ -30,11 +30,15 @@ class Member:
 
     saved: dict = field(default_factory=dict)
     ended: list = field(default_factory=list)
+    first_edges_read_calls: int = 0
     input_taken_calls: int = 0
     errors: list = field(default_factory=list)
 
     def finished(self, error):
         self.errors.append(error)
+
+    def first_edges_read(self):
+        self.first_edges_read_calls += 1
 
     def input_taken(self):
         self.input_taken_calls += 1

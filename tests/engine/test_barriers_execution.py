@@ -37,6 +37,9 @@ class Mailbox:
     def finished(self, error):
         self.told.put(("finished", error))
 
+    def first_edges_read(self):
+        self.told.put(("first edges read",))
+
     def input_taken(self):
         self.told.put(("input taken",))
 
