@@ -73,6 +73,10 @@ class Expression:
         """
         return replace_node(self, Cast(self.node, as_data_type(data_type)))
 
+    def try_cast(self, data_type: pa.DataType | str) -> Expression:
+        """As `cast`, with null for a value that does not fit or cannot be read."""
+        return replace_node(self, Cast(self.node, as_data_type(data_type), lenient=True))
+
     def is_valid(self) -> Expression:
         """True where the value is not null."""
         return Expression(Unary("is_valid", self.node, "{} is not null"))
@@ -86,10 +90,13 @@ class Expression:
         return Expression(Unary("is_nan", self.node, "isnan({})"))
 
     def isin(self, *values: object) -> Expression:
-        """True where the value is among `values` (arguments, or one list); null for null, as in SQL."""
-        if len(values) == 1 and isinstance(values[0], Iterable) and not isinstance(values[0], str | bytes):
+        """True where the value equals (`==`) one of `values` (arguments, or one list); null for null, as in SQL."""
+        if len(values) == 1 and isinstance(values[0], Iterable) and not isinstance(values[0], str | bytes | Expression):
             values = tuple(values[0])
-        return Expression(IsIn(self.node, values))
+        nodes = [as_expression(value).node for value in values]
+        if not all(isinstance(node, Literal) for node in nodes):
+            raise TypeError(f"isin takes literals; compare {self} with columns by ==, and combine conditions with |")
+        return Expression(IsIn(self.node, tuple(node.scalar for node in nodes if isinstance(node, Literal))))
 
     def between(self, lower: object, upper: object) -> Expression:
         """True where lower <= value <= upper."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jetfast.api.registered_functions import null_where_it_fails, registered
+
 if TYPE_CHECKING:
     from jetfast.api.expressions import Expression
 
@@ -57,16 +59,15 @@ class Lowering:
 
     QUICK       as written: any row that fails in any operand fails the batch
     CAREFUL     operands are masked with null where a condition before them, or a branch not taken, makes them moot
-    FORGIVING   careful, and functions that can fail are lowered to ones that cannot; `guards` collects the conditions
-                that are true where they would have failed. What no guard foresees is found by evaluating fewer rows
+    FORGIVING   careful, and each function that can fail gives null in the rows in which it would, as Spark's try_add,
+                try_divide and try_cast do; what reads that null sees a null like any other
 
-    What the latter two use more than once (conditions, masks, operands of guards) is computed once, as a hidden column:
-    masks hold all conditions before them, so that written out they would double with every condition.
+    What the latter two use more than once (conditions, masks, operands) is computed once, as a hidden column: masks
+    hold all conditions before them, so that written out they would double with every condition.
     """
 
     schema: pa.Schema
     way: Way
-    guards: list[pc.Expression] = field(default_factory=list)
     hidden: list[tuple[str, pc.Expression]] = field(default_factory=list)
     """Hidden columns in the order in which they are computed: each may read those before it."""
     has_masks: bool = False
@@ -108,11 +109,18 @@ class Lowering:
         self.has_masks = True
         return call("if_else", [mask, value[0], null_of(value[1])])
 
-    def null_where(self, fails: pc.Expression, value: Typed, mask: pc.Expression | None) -> Typed:
-        """Null instead of `value` where `fails` is true; in those rows the whole result will be null."""
-        condition = self.condition(fails)
-        self.guards.append(condition if mask is None else call("and", [mask, condition]))
-        return call("if_else", [condition, null_of(value[1]), value[0]]), value[1]
+    def null_where(self, fails: pc.Expression, value: Typed) -> Typed:
+        """Null instead of `value` where `fails` is true."""
+        return call("if_else", [self.condition(fails), null_of(value[1]), value[0]]), value[1]
+
+    def fallible(self, function: str, left: Typed, right: Typed, mask: pc.Expression | None) -> Typed:
+        """Call a function of Arrow that fails in some rows; with `null_on_error` it gives null there."""
+        arguments = [self.masked(left, mask), right[0]]
+        result = self.call(function, arguments)
+        if not self.null_on_error:
+            return result
+        evaluate = null_where_it_fails(lambda *arrays: pc.call_function(function, list(arrays)), result[1])
+        return call(registered(f"try_{function}", evaluate, [left[1], right[1]], result[1]), arguments), result[1]
 
 
 def call(function: str, arguments: Sequence[pc.Expression], options: Any = None) -> pc.Expression:
@@ -125,7 +133,7 @@ def null_of(data_type: pa.DataType) -> pc.Expression:
 
 
 def empty_record_batch(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 @dataclass(frozen=True)
@@ -198,8 +206,6 @@ def lower(expression: Expression, schema: pa.Schema, null_on_error: bool = False
         for way in (Way.CAREFUL, Way.FORGIVING) if null_on_error else (Way.CAREFUL,):
             lowering = Lowering(schema, way)
             result, _ = node.lower(lowering, None)
-            for guard in lowering.guards:
-                result = call("if_else", [guard, null_of(data_type), result])
             if lowering.has_masks or null_on_error:
                 computations[way] = Computation((("result", result),), tuple(lowering.hidden))
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:

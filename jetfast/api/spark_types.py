@@ -1,14 +1,21 @@
-"""Spark's types of literals and casts, and what becomes of two numbers of different types that meet."""
+"""Spark's types of literals, and the type at which two values of different types meet.
+
+Types that Spark lacks count as the type that Spark reads them as in a Parquet file, wherever they are computed with or
+compared: uint8, uint16 and uint32 as int16, int32 and int64, uint64 as decimal(20, 0), float16 as float32. So every
+value is exact, and only a result that its type cannot hold is an error.
+"""
 
 from __future__ import annotations
 
 import datetime
 import decimal
+from collections.abc import Sequence
+from enum import Enum
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jetfast.api.lowering import Typed, call
+from jetfast.api.exact_numbers import PRECISION_MAX
 from jetfast.errors import JobDefinitionError
 
 _SPARK_TYPE_NAMES = {
@@ -25,6 +32,8 @@ _SPARK_TYPE_NAMES = {
     "binary": pa.binary(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "timestamp_ltz": pa.timestamp("us", "UTC"),
 }
 
 
@@ -37,10 +46,12 @@ def as_data_type(value: pa.DataType | str) -> pa.DataType:
     name = value.strip().lower()
     if name in _SPARK_TYPE_NAMES:
         return _SPARK_TYPE_NAMES[name]
-    if name.startswith("decimal(") and name.endswith(")"):
-        precision, _, scale = name[len("decimal(") : -1].partition(",")
-        return pa.decimal128(int(precision), int(scale or 0))
     try:
+        if name == "decimal":
+            return pa.decimal128(10, 0)
+        if name.startswith("decimal(") and name.endswith(")"):
+            precision, _, scale = name[len("decimal(") : -1].partition(",")
+            return pa.decimal128(int(precision), int(scale or 0))
         return pa.type_for_alias(name)
     except ValueError as error:
         raise JobDefinitionError(
@@ -50,23 +61,33 @@ def as_data_type(value: pa.DataType | str) -> pa.DataType:
 
 
 def as_scalar(value: object) -> pa.Scalar:
-    """Return a Python value as Spark types it: int32 if it fits, else int64; timestamps in microseconds."""
+    """Return a Python value as Spark types it: int32 if it fits, else int64 or decimal; timestamps in microseconds."""
     if isinstance(value, pa.Scalar):
         return value
     if isinstance(value, bool) or value is None:
         return pa.scalar(value)
     if isinstance(value, int):
-        return pa.scalar(value, pa.int32() if -(2**31) <= value < 2**31 else pa.int64())
+        return integer_scalar(value)
     if isinstance(value, datetime.datetime):
         return pa.scalar(value, pa.timestamp("us", tz="UTC" if value.tzinfo is not None else None))
     if isinstance(value, datetime.timedelta):
         return pa.scalar(value, pa.duration("us"))
-    if isinstance(value, float | str | bytes | decimal.Decimal | datetime.date | datetime.time):
-        return pa.scalar(value)
     try:
+        if isinstance(value, float | str | bytes | decimal.Decimal | datetime.date | datetime.time):
+            return pa.scalar(value)
         return pa.scalar(value.item() if hasattr(value, "item") else value)  # numpy scalars
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise TypeError(f"{value!r} ({type(value).__name__}) is neither a column expression nor a literal") from error
+
+
+def integer_scalar(value: int) -> pa.Scalar:
+    for data_type in (pa.int32(), pa.int64()):
+        if fits_integer(value, data_type):
+            return pa.scalar(value, data_type)
+    digits = len(str(abs(value)))
+    if digits > PRECISION_MAX:
+        raise TypeError(f"the literal {value} has {digits} digits, and a decimal at most {PRECISION_MAX}")
+    return pa.scalar(decimal.Decimal(value), pa.decimal128(digits, 0))
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
@@ -78,85 +99,206 @@ def plain_type(data_type: pa.DataType) -> pa.DataType:
     return pa.binary() if pa.types.is_binary_view(data_type) else data_type
 
 
+_COUNTS_AS = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+}
+
+
+def counts_as(data_type: pa.DataType) -> pa.DataType:
+    """Return Spark's type of the same values; see the module."""
+    if pa.types.is_decimal(data_type):
+        precision, scale = data_type.precision, data_type.scale
+        if scale < 0:
+            precision, scale = precision - scale, 0
+        if precision <= PRECISION_MAX:
+            return pa.decimal128(precision, scale)
+    return _COUNTS_AS.get(data_type, data_type)
+
+
 def is_number(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type))
 
 
-def mixes_float32_and_integers(left: pa.DataType, right: pa.DataType) -> bool:
-    """float32 cannot hold every integer: Spark computes such a pair in double."""
-    return any(pa.types.is_float32(one) and pa.types.is_integer(other) for one, other in ((left, right), (right, left)))
+def integer_bounds(data_type: pa.DataType) -> tuple[int, int]:
+    """Return the least and the greatest value of an integer type."""
+    bits = int(data_type.bit_width)
+    if pa.types.is_signed_integer(data_type):
+        return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    return 0, (1 << bits) - 1
+
+
+def fits_integer(value: int, data_type: pa.DataType) -> bool:
+    low, high = integer_bounds(data_type)
+    return low <= value <= high
 
 
 _DECIMAL_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 
 
-def beside_decimal(side: Typed, other_type: pa.DataType, literal: pa.Scalar | None) -> Typed:
-    """Convert one side as Spark does when the other is a decimal, or the decimal when the other is a float.
+def decimal_of_integer(data_type: pa.DataType) -> pa.Decimal128Type:
+    """Return the decimal with room for all values of a signed integer type, as Spark has it."""
+    return pa.decimal128(_DECIMAL_DIGITS[data_type], 0)
 
-    Whole numbers become decimals with room for all their values, literals with just their own digits. `literal`: the
-    value of this side, if it is one.
+
+def common_type(left: pa.DataType, right: pa.DataType, exact: bool) -> pa.DataType | None:
+    """Return the type at which two values meet, or None if they never do.
+
+    With `exact` (comparisons) decimals get all the digits of both sides, in decimal256 if they must; without it
+    (`when`, `coalesce`) digits behind the point give way at 38, as in Spark.
     """
-    if pa.types.is_decimal(side[1]) and pa.types.is_floating(other_type):
-        return to_float64(side)
-    if not (pa.types.is_decimal(other_type) and pa.types.is_signed_integer(side[1])):
-        return side
-    if literal is not None and literal.is_valid:
-        data_type = pa.decimal128(len(str(abs(literal.as_py()))), 0)
-        return pc.scalar(pa.scalar(decimal.Decimal(literal.as_py()), data_type)), data_type
-    data_type = pa.decimal128(_DECIMAL_DIGITS[side[1]], 0)
-    return side[0].cast(data_type), data_type
-
-
-def smallest_integer(data_type: pa.DataType) -> int:
-    return -(1 << (int(data_type.bit_width) - 1))
-
-
-def to_wider(value: Typed, other_type: pa.DataType) -> Typed:
-    """Widen a number to the type beside it. Arrow would narrow a literal to the column's type instead."""
-    both_integers = pa.types.is_signed_integer(value[1]) and pa.types.is_signed_integer(other_type)
-    both_floats = pa.types.is_floating(value[1]) and pa.types.is_floating(other_type)
-    if (both_integers or both_floats) and value[1].bit_width < other_type.bit_width:
-        return value[0].cast(other_type), other_type
-    if pa.types.is_integer(value[1]) and pa.types.is_float64(other_type):
-        return to_float64(value)
-    return value
-
-
-def to_float64(value: Typed) -> Typed:
-    if pa.types.is_float64(value[1]):
-        return value
-    return value[0].cast(pa.float64(), safe=False), pa.float64()
-
-
-_TEXT_PATTERNS = (
-    (pa.types.is_integer, r"^[+-]?([0-9]+|0[xX][0-9a-fA-F]+)$"),
-    (pa.types.is_floating, r"^[+-]?([0-9.]+([eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))$"),
-    (pa.types.is_boolean, r"^(?i:true|false|0|1)$"),
-    (pa.types.is_date, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
-    (pa.types.is_timestamp, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"),
-)
-"""Text that matches none of these can be no such value; text that does match may still fail."""
-
-
-def cast_failure(value: Typed, target: pa.DataType) -> pc.Expression | None:
-    """Return a condition true in rows that surely cannot be cast, or None if nothing is known beforehand."""
-    expression, source = value
-    if pa.types.is_signed_integer(target) and (pa.types.is_signed_integer(source) or pa.types.is_floating(source)):
-        if pa.types.is_integer(source) and source.bit_width <= target.bit_width:
-            return None
-        low = smallest_integer(target)
-        if pa.types.is_integer(source):
-            bounds = [pc.scalar(pa.scalar(bound, source)) for bound in (low, -low - 1)]
-            fits = call(
-                "and", [call("greater_equal", [expression, bounds[0]]), call("less_equal", [expression, bounds[1]])]
-            )
-        else:  # -low is a power of two, so it is exact as a float; NaN fits nowhere
-            whole = call("trunc", [expression.cast(pa.float64())])
-            bounds = [pc.scalar(float(bound)) for bound in (low, -low)]
-            fits = call("and", [call("greater_equal", [whole, bounds[0]]), call("less", [whole, bounds[1]])])
-        return call("invert", [fits])
-    if pa.types.is_string(source) or pa.types.is_large_string(source):
-        for matches, pattern in _TEXT_PATTERNS:
-            if matches(target):
-                return call("invert", [call("match_substring_regex", [expression], pc.MatchSubstringOptions(pattern))])
+    if left == right or pa.types.is_null(right):
+        return left
+    if pa.types.is_null(left):
+        return right
+    left, right = counts_as(left), counts_as(right)
+    if is_number(left) and is_number(right):
+        return common_number(left, right, exact)
+    if pa.types.is_temporal(left) and pa.types.is_temporal(right):
+        return common_time(left, right)
+    if is_text(left) and is_text(right):
+        return pa.large_string()
+    if is_bytes(left) and is_bytes(right):
+        return pa.large_binary()
     return None
+
+
+def is_text(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
+
+
+def is_bytes(data_type: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type) or pa.types.is_fixed_size_binary(data_type)
+    )
+
+
+def common_number(left: pa.DataType, right: pa.DataType, exact: bool) -> pa.DataType:
+    """Return the wider type of two numbers (after `counts_as`)."""
+    if pa.types.is_floating(left) or pa.types.is_floating(right):
+        return left if left == right else pa.float64()  # float32 cannot hold every integer: Spark takes double
+    if not pa.types.is_decimal(left) and not pa.types.is_decimal(right):
+        return left if left.bit_width >= right.bit_width else right
+    left, right = (one if pa.types.is_decimal(one) else decimal_of_integer(one) for one in (left, right))
+    scale = max(left.scale, right.scale)
+    precision = max(left.precision - left.scale, right.precision - right.scale) + scale
+    if precision <= PRECISION_MAX:
+        return pa.decimal128(precision, scale)
+    if exact:
+        return pa.decimal256(precision, scale) if precision <= 76 else pa.float64()
+    return pa.decimal128(PRECISION_MAX, max(0, scale - (precision - PRECISION_MAX)))
+
+
+_UNITS = ("s", "ms", "us", "ns")
+
+
+def common_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds two times of one kind; None for two kinds, and for a zone on one side only."""
+    if pa.types.is_date(left) and pa.types.is_date(right):
+        return pa.date64()
+    if pa.types.is_date(left) or pa.types.is_date(right):
+        time = right if pa.types.is_date(left) else left
+        return time if pa.types.is_timestamp(time) and time.tz is None else None
+    kinds = (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time)
+    if not any(kind(left) and kind(right) for kind in kinds):
+        return None
+    unit = max(left.unit, right.unit, key=_UNITS.index)
+    if pa.types.is_timestamp(left):
+        return None if (left.tz is None) != (right.tz is None) else pa.timestamp(unit, left.tz)
+    if pa.types.is_duration(left):
+        return pa.duration(unit)
+    return pa.time64(unit) if unit in ("us", "ns") else pa.time32(unit)
+
+
+class Match(Enum):
+    """How a literal stands to the values of a column's type."""
+
+    NEVER = "never"
+    """No value of that type equals it."""
+    CONVERT = "convert"
+    """The column must be converted to a common type to tell."""
+
+
+_EXACT_FLOATS = 2**53
+"""Integers below this are exact as float64, so comparing as float64 and as integers is the same."""
+
+
+def literal_at(scalar: pa.Scalar, data_type: pa.DataType) -> pa.Scalar | Match:
+    """Return a literal at the type of a column, if comparing there gives what comparing at the common type gives."""
+    if scalar.type == data_type:
+        return scalar
+    if not scalar.is_valid:
+        return pa.scalar(None, data_type)
+    if is_number(scalar.type) and is_number(data_type):
+        return number_at(scalar, data_type)
+    if pa.types.is_temporal(scalar.type) and pa.types.is_temporal(data_type):
+        common = common_time(scalar.type, data_type)
+        if common is None:
+            return Match.CONVERT
+        try:
+            return scalar.cast(data_type) if scalar.cast(data_type).cast(common).equals(scalar.cast(common)) else _NEVER
+        except pa.ArrowInvalid:
+            return _NEVER
+        except pa.ArrowNotImplementedError:
+            return Match.CONVERT
+    if is_text(scalar.type) and is_text(data_type):
+        return scalar.cast(data_type)
+    return Match.CONVERT
+
+
+_NEVER = Match.NEVER
+
+
+def number_at(scalar: pa.Scalar, data_type: pa.DataType) -> pa.Scalar | Match:
+    value = scalar.as_py()
+    if pa.types.is_floating(data_type):
+        if pa.types.is_decimal(scalar.type) or pa.types.is_float16(data_type):
+            return Match.CONVERT
+        try:
+            found = pa.scalar(float(value), data_type)
+        except OverflowError:
+            return Match.CONVERT
+        if pa.types.is_float64(data_type) or value != value:
+            return found
+        return found if found.as_py() == float(value) == value else _NEVER
+    if pa.types.is_floating(scalar.type):
+        if pa.types.is_decimal(counts_as(data_type)) or not abs(value) < _EXACT_FLOATS:
+            return Match.CONVERT
+        whole = int(value)
+        return pa.scalar(whole, data_type) if whole == value and fits_integer(whole, data_type) else _NEVER
+    number = decimal.Decimal(value)
+    if pa.types.is_integer(data_type):
+        fits = number == number.to_integral_value() and fits_integer(int(number), data_type)
+        return pa.scalar(int(number), data_type) if fits else _NEVER
+    try:
+        return pa.scalar(number, data_type)
+    except pa.ArrowInvalid:
+        return _NEVER
+
+
+def decimal_of_literal(scalar: pa.Scalar) -> pa.Scalar:
+    """Return a whole literal as the decimal of just its digits, as Spark takes it beside a decimal."""
+    value = scalar.as_py()
+    return pa.scalar(decimal.Decimal(value), pa.decimal128(len(str(abs(value))), 0))
+
+
+def local_as_instant(array: pa.Array, zone: str) -> pa.Array:
+    """Return naive timestamps, read as local time of a zone, as instants.
+
+    A local time that occurs twice is the first of the two. One that a change of the clock skips is as much later as the
+    clock jumps. So Spark and Java have it.
+    """
+    before = pc.assume_timezone(array, zone, ambiguous="earliest", nonexistent="earliest")
+    offset = pc.subtract(pc.local_timestamp(before), before.cast(pa.timestamp(array.type.unit)))
+    return pc.subtract(array, offset).cast(pa.timestamp(array.type.unit, zone))
+
+
+def common_type_of_all(types: Sequence[pa.DataType]) -> pa.DataType | None:
+    """Return the type of a value that is one of several (`when`, `coalesce`)."""
+    found: pa.DataType | None = types[0]
+    for data_type in types[1:]:
+        found = None if found is None else common_type(found, data_type, exact=False)
+    return found
