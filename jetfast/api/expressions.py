@@ -9,7 +9,7 @@ The tree exists because Arrow's expression alone does not know its types, and Sp
                             rows of every operand, so one that can fail is masked with null there (so too in `when`)
     lit(1)                  int32 if it fits, else int64: col("int32") + 1 stays int32, and overflow is an error
 
-Where this follows Arrow and not Spark: NaN equals nothing (IEEE), and a decimal divided by a decimal has Arrow's scale.
+Where this follows Arrow and not Spark: NaN equals nothing (IEEE).
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ class Stage:
     """Rows at one point of a pipeline. Operators return new stages; nothing is changed and nothing runs.
 
     Columns are given by name, by `jf.col`, by other expressions, or by bare `pyarrow.compute` expressions.
-    `on_error="null"` on select, with_column(s) and where makes a row whose expression fails (overflow, x / 0, a
-    cast) give null; the default "fail" fails the job and names step, column and row.
+    `on_error="null"` on select, with_column(s) and where makes an operation that fails in a row (overflow, x / 0, a
+    cast) give null there; the default "fail" fails the job and names step, column and row.
     """
 
     def __init__(self, output: Output) -> None:
