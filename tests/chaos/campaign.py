@@ -13,7 +13,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
+
 from jetfast.core.crash_points import CRASH_POINTS
+from tests.chaos.faults import FAULTS, Fault, PlannedFault, plan_faults, possible_faults
 from tests.chaos.hunt import Hunt, Toll
 from tests.chaos.hunted_job import HuntedJob, StuckError
 from tests.chaos.kills import (
@@ -27,6 +30,7 @@ from tests.chaos.kills import (
 )
 from tests.chaos.targets import Found, SinkKind, Targets, targets
 from tests.chaos.works import NUMBERED, Work
+from tests.connectors.postgres_server import PostgresServer
 
 KILLS_A_JOB = 25
 
@@ -39,8 +43,9 @@ class Campaign:
     folder: Path
     seed: int
     tell: Callable[[str], None]
-    planned: "queue.SimpleQueue[Kill]"
-    kills_wanted: int
+    planned: "queue.SimpleQueue[Kill | PlannedFault]"
+    wanted: int
+    """Kills, freezes and faults."""
     work: Work
     tolls: list[Toll] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
@@ -60,12 +65,12 @@ class Campaign:
         folder = self.folder / f"job-{number}"
         folder.mkdir()
         random = Random(f"{self.seed} {number}")
-        kills = min(KILLS_A_JOB, self.kills_wanted)
+        kills = min(KILLS_A_JOB, self.wanted)
         target = self.places.target(number, folder)
         with closing(HuntedJob(target, self.work, random)) as job:
-            hunt = Hunt(job, random)
+            hunt = Hunt(job, random, self.places.database)
             try:
-                self._kill(hunt, kills)
+                self._disturb(hunt, kills)
                 found = hunt.finish()
             except StuckError as error:
                 self.stuck.append(f"seed {self.seed}, job {number}: {error}")
@@ -74,13 +79,16 @@ class Campaign:
                 self.tell(f"{target.job}: {hunt.toll.total} kills, {found}")
             self.tolls.append(hunt.toll)
 
-    def _kill(self, hunt: Hunt, kills: int) -> None:
-        while hunt.toll.total + hunt.toll.freezes < kills:
+    def _disturb(self, hunt: Hunt, wanted: int) -> None:
+        while hunt.toll.done < wanted:
             try:
                 planned = self.planned.get_nowait()
             except queue.Empty:
                 return
-            hunt.kill(planned)
+            if isinstance(planned, PlannedFault):
+                hunt.meet(planned)
+            else:
+                hunt.kill(planned)
             self.tell(f"{hunt.job.target.job}: {planned}")
 
 
@@ -89,32 +97,41 @@ def run_campaign(
     kills: int,
     *,
     freezes: int = 0,
+    faults: int = 0,
+    fault: Fault | None = None,
     work: Work = NUMBERED,
     seed: int = 0,
     jobs_at_once: int = 1,
-    conninfo: str | None = None,
+    server: PostgresServer | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Kill `kills` processes and return the figures, see `__main__`; `stuck` has what is to be read when one is.
 
-    `freezes` members are frozen for longer than a lease, in between.
+    `freezes` members are frozen for longer than a lease, and `faults` of the systems around the job happen, in between;
+    only those of one kind, if `fault` names it.
 
     Those of a query die at random moments, those of numbered rows at crash points, too; on Spark executors die as well.
     """
     started_s = time.monotonic()
-    planned: queue.SimpleQueue[Kill] = queue.SimpleQueue()
+    work = msgspec.structs.replace(work, faults=faults > 0)
+    planned: queue.SimpleQueue[Kill | PlannedFault] = queue.SimpleQueue()
     plan = plan_kills_on_spark if work.cluster == "spark" else plan_random_kills if work.query else plan_kills
-    in_order = [*plan(kills, seed), *plan_freezes(freezes, seed)]
-    if freezes:
+    kinds = possible_faults(kind) if fault is None else [fault]
+    in_order = [
+        *(plan(kills, seed) if kills else ()),
+        *plan_freezes(freezes, seed),
+        *plan_faults(faults, seed, kinds),
+    ]
+    if freezes or faults:
         Random(seed).shuffle(in_order)
     for kill in in_order:
         planned.put(kill)
     with (
-        targets(kind, conninfo) as places,
+        targets(kind, server) as places,
         # Executors that were left alone may still write there.
         tempfile.TemporaryDirectory(prefix="jetfast-chaos-", ignore_cleanup_errors=True) as folder,
     ):
-        campaign = Campaign(places, Path(folder), seed, tell, planned, kills + freezes, work)
+        campaign = Campaign(places, Path(folder), seed, tell, planned, kills + freezes + faults, work)
         with ThreadPoolExecutor(jobs_at_once) as hunters:
             for done in [hunters.submit(campaign.hunt_until_done) for _ in range(jobs_at_once)]:
                 done.result()
@@ -136,6 +153,8 @@ def summarize(tolls: Sequence[Toll], found: Sequence[Found], stuck: Sequence[str
         "coordinators_killed": sum(toll.victims["coordinator"] for toll in tolls),
         "hosts_killed": sum(toll.victims["host"] for toll in tolls),
         "freezes": sum(toll.freezes for toll in tolls),
+        "faults": sum(toll.faults.total() for toll in tolls),
+        "faults_by_kind": {fault: sum(toll.faults[fault] for toll in tolls) for fault in FAULTS},
         "zombies": sum(toll.zombies for toll in tolls),
         "jobs": len(tolls),
         "rows": sum(one.rows for one in found),
@@ -147,8 +166,8 @@ def summarize(tolls: Sequence[Toll], found: Sequence[Found], stuck: Sequence[str
 
 
 def failed(figures: dict[str, Any]) -> bool:
-    """Is there anything that must not be?"""
-    return any(figures[name] for name in ("lost", "duplicated", "wrong", "left", "stuck"))
+    """Is there anything that must not be, or nothing that was looked at?"""
+    return not figures["rows"] or any(figures[name] for name in ("lost", "duplicated", "wrong", "left", "stuck"))
 
 
 def tell_on_standard_error(line: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.chaos.faults import REFUSED, Fault, PlannedFault, copy_store, cut_end, newest_record, state_files
 from tests.chaos.hunted_job import STUCK_S, HuntedJob, StuckError, look_again, now_s
 from tests.chaos.kills import (
     FEWER_PROCESSORS,
@@ -20,7 +21,7 @@ from tests.chaos.kills import (
     Victim,
     random_kill,
 )
-from tests.chaos.targets import Found
+from tests.chaos.targets import Database, Found
 from tests.chaos.watched import Order
 
 SMALLEST_SHAPE = (1, 1)
@@ -40,18 +41,25 @@ class Toll:
     """Members that were frozen for longer than their lease."""
     zombies: int = 0
     """Those of them that went on when others had taken their place."""
+    faults: Counter[Fault] = field(default_factory=Counter)
 
     @property
     def total(self) -> int:
         """Kills of any kind; those who were only frozen are no kills."""
         return self.kills.total()
 
+    @property
+    def done(self) -> int:
+        """Everything of the plan that has happened."""
+        return self.total + self.freezes + self.faults.total()
+
 
 class Hunt:
     """The kills of one job."""
 
-    def __init__(self, job: HuntedJob, random: Random) -> None:
+    def __init__(self, job: HuntedJob, random: Random, database: Database | None = None) -> None:
         self.job = job
+        self.database = database
         self.random = random
         self.toll = Toll()
         self._killed: tuple[float, int] | None = None
@@ -70,6 +78,85 @@ class Hunt:
             self._await_flow()
             number = self._place(planned)
             self._await(f"{planned.occasion} is reached", lambda: self._count_death(planned, number))
+
+    def meet(self, fault: PlannedFault) -> None:
+        """Let a fault happen, and wait until the job has done what it must. Raises StuckError."""
+        self._await_flow()
+        if fault.kind == "store-full":
+            self._fill_store(fault.lasts_s)
+        elif fault.kind in REFUSED:
+            self._alter_store(fault.kind)
+        else:
+            self._disturb_database(fault)
+        self.toll.faults[fault.kind] += 1
+
+    def _fill_store(self, lasts_s: float) -> None:
+        """Snapshots fail while there is no room; when there is room again they succeed, without a restart."""
+        job, disk = self.job, self.job.disk
+        assert disk is not None
+        due_s = now_s() + lasts_s
+
+        def is_over() -> bool:
+            disk.fill()
+            return now_s() >= due_s
+
+        self._await("the store has been full for some time", is_over)
+        disk.empty()
+        decided = job.decided
+        self._await("snapshots are decided after the store was full", lambda: job.decided >= decided + 2)
+
+    def _alter_store(self, kind: Fault) -> None:
+        """While nothing runs the store becomes older or loses something: the job refuses to start until it is back."""
+        job = self.job
+        store, older, whole = (job.folder / name for name in ("snapshots", "older", "whole"))
+        if kind == "store-put-back":
+            job.hold()
+            copy_store(store, older)
+            before, decided = job.present, job.decided
+            job.start_again()
+            self._await(
+                "rows are committed after the copy of the store",
+                lambda: job.flowing_after(before) is not None and job.decided >= decided + 3,
+            )
+        job.hold()
+        copy_store(store, whole)
+        if kind == "store-put-back":
+            copy_store(older, store)
+        elif kind == "record-lost":
+            newest_record(store).unlink()
+        else:
+            for path in state_files(store):
+                cut_end(path)
+        before = job.present
+        job.start_again()
+        self._await(
+            f"the job refuses to start ({kind})",
+            lambda: job.refusal is not None or job.flowing_after(before) is not None,
+        )
+        if job.refusal is None:
+            raise StuckError(f"{kind}: the job has not refused to start")
+        copy_store(whole, store)
+        job.start_again()
+        self._await("the job continues with what was put back", lambda: job.flowing_after(before) is not None)
+
+    def _disturb_database(self, fault: PlannedFault) -> None:
+        """The sink loses its connections, and the job restarts until it has them again."""
+        assert self.database is not None
+        before = self.job.present
+        if fault.kind == "database-away":
+            with self.database.away():
+                self._pass(fault.lasts_s)
+        else:
+            with self.database.cut_after(fault.bytes_max):
+                self._pass(fault.lasts_s)
+        decided = self.job.decided
+        self._await("snapshots are decided with the database", lambda: self.job.decided >= decided + 2)
+        self._killed = None if self.job.present > before else self._killed
+
+    def _pass(self, seconds: float) -> None:
+        """Let time go by, and look at the job."""
+        due_s = now_s() + seconds
+        self._await("some time has passed", lambda: now_s() >= due_s)
 
     def finish(self) -> Found:
         """Let the job come to its end, and compare. Raises StuckError."""

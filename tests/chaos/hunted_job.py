@@ -14,8 +14,9 @@ from random import Random
 
 import msgspec
 
+from tests.chaos.faults import Disk
 from tests.chaos.grounds import SHAPES, descendants_of, executor_of, kill_all, kill_driver
-from tests.chaos.program import Settings
+from tests.chaos.program import AWAY, REFUSED, Settings
 from tests.chaos.targets import Target
 from tests.chaos.watched import Order, end_source
 from tests.chaos.works import Work
@@ -99,6 +100,10 @@ class HuntedJob:
         """Descriptor of the member that does not run at present."""
         self._frozen_program: subprocess.Popen[bytes] | None = None
         """Its coordinator, if that does not run either."""
+        self.disk = Disk(self.folder / "snapshots") if work.faults else None
+        """Of the store, where it may become full."""
+        self._held = False
+        self._refusal: str | None = None
         self._program = self._start()
 
     def close(self) -> None:
@@ -119,6 +124,8 @@ class HuntedJob:
                 os.close(descriptor)
         self._notes.close()
         self._log.close()
+        if self.disk is not None:
+            self.disk.close()
 
     @property
     def present(self) -> int:
@@ -136,6 +143,22 @@ class HuntedJob:
         kill_driver(self._program.pid)
         kill_all(started)
         self._program.wait()
+
+    def hold(self) -> None:
+        """Kill the coordinator and its members; nothing is started until `start_again`."""
+        self._held = True
+        self.kill_coordinator(with_members=True)
+
+    def start_again(self) -> None:
+        """Start the coordinator after `hold`."""
+        self._held = False
+        self._refusal = None
+        self._program = self._start()
+
+    @property
+    def refusal(self) -> str | None:
+        """What the coordinator that was started last has said if it refused to start."""
+        return self._refusal
 
     def kill_member(self, *, with_executor: bool = False) -> bool:
         """SIGKILL to any member of the present execution that is alive, or to its executor; False: there is none."""
@@ -230,7 +253,12 @@ class HuntedJob:
                 self._take(msgspec.json.decode(self._begun, type=Note))
                 self._begun = b""
         status = self._program.poll()
-        if status == -signal.SIGKILL:
+        if status is not None and self._held:
+            return
+        if status == REFUSED and self.work.faults:
+            self._held = True
+            self._refusal = self._last_lines()
+        elif status == -signal.SIGKILL or (status == AWAY and self.work.faults):
             self._program = self._start()
         elif status:
             raise StuckError(f"the coordinator ended with status {status}:\n{self._last_lines()}")

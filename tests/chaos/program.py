@@ -2,22 +2,28 @@
 
     python -m tests.chaos.program SETTINGS      (as JSON)
 
-SIGUSR1: write to standard error what the job waits for.
+SIGUSR1: write to standard error what the job waits for. Exit status 5: a system is away, so a later start may succeed;
+7: the job refuses to start, and standard error says why.
 """
 
 import faulthandler
+import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 import msgspec
 
 import jetfast as jf
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JetfastError, JobDefinitionError, RestartableError
 from tests.chaos.grounds import open_cluster
 from tests.chaos.targets import Target
 from tests.chaos.watched import Watched
 from tests.chaos.works import Work
+
+AWAY = 5
+REFUSED = 7
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -34,6 +40,23 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def main(settings: Settings) -> None:
+    try:
+        run(settings)
+    except RestartableError as error:
+        end(error, AWAY)
+    except JetfastError as error:
+        end(error, REFUSED)
+
+
+def end(error: JetfastError, status: int) -> None:
+    """Say why, and end without waiting for threads."""
+    traceback.print_exception(error)
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def run(settings: Settings) -> None:
+    """Submit the job, or continue it, and wait for its end."""
     watched = Watched(settings.folder)
     pipeline = settings.work.pipeline(settings.target.sink(), watched)
     with open_cluster(settings.work.cluster, settings.members, settings.workers, settings.folder) as cluster:

@@ -1,6 +1,7 @@
 """Where hunted jobs write, and what is found there afterwards."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import jetfast as jf
 from tests.chaos.hunted_pipeline import KEYS, WINDOW_US
 from tests.chaos.hunted_query import count_rows
+from tests.connectors.cutting_proxy import CuttingProxy
 from tests.connectors.postgres_server import PostgresServer
 
 SinkKind = Literal["files", "postgres"]
@@ -40,6 +42,9 @@ class Target(msgspec.Struct, frozen=True):
     folder: str
     """Of the job; files go to its `out`."""
     conninfo: str = ""
+    """For the sink: perhaps through a proxy."""
+    direct: str = ""
+    """For whom reads what was written."""
     schema: str = ""
     """Of the job, in the database."""
     transactions: Literal["prepared", "staged"] = "prepared"
@@ -51,7 +56,7 @@ class Target(msgspec.Struct, frozen=True):
     def make(self) -> None:
         """Make the table, empty."""
         if self.kind == "postgres":
-            with _connected(self.conninfo) as connection:
+            with _connected(self.direct) as connection:
                 connection.execute(f"drop schema if exists {self.schema} cascade; create schema {self.schema}")
                 connection.execute(f"create table {self.table} (row bigint, key bigint, window_start timestamp)")
 
@@ -89,7 +94,7 @@ class Target(msgspec.Struct, frozen=True):
         return ds.dataset(visible, format="parquet").to_table(), len(paths) - len(visible)
 
     def _read_table(self) -> tuple[pa.Table, int]:
-        with _connected(self.conninfo) as connection:
+        with _connected(self.direct) as connection:
             found = connection.execute(
                 f"select row, key, (extract(epoch from window_start) * 1000000)::bigint from {self.table}"
             ).fetchall()
@@ -112,26 +117,64 @@ def _connected(conninfo: str) -> Any:
     return psycopg.connect(conninfo, autocommit=True)
 
 
+class Database:
+    """A server of PostgreSQL and a proxy before it, which jobs use; both fail on demand, for one caller at a time."""
+
+    def __init__(self, server: PostgresServer, proxy: CuttingProxy) -> None:
+        self.server = server
+        self.proxy = proxy
+        self._failing = threading.Lock()
+
+    @property
+    def conninfo(self) -> str:
+        """Through the proxy."""
+        return self.server.conninfo.replace(f"port={self.server.port}", f"port={self.proxy.port}")
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """The server is killed, and starts again at the end."""
+        with self._failing:
+            self.server.stop("immediate")
+            try:
+                yield
+            finally:
+                self.server.start()
+
+    @contextlib.contextmanager
+    def cut_after(self, bytes_max: int) -> Iterator[None]:
+        """Connections are cut after so many bytes, until the end."""
+        with self._failing:
+            self.proxy.cut_after(bytes_max)
+            try:
+                yield
+            finally:
+                self.proxy.pass_all()
+
+
 class Targets:
     """Gives each job a place of its own; for PostgreSQL tables of one server."""
 
-    def __init__(self, kind: SinkKind, conninfo: str) -> None:
+    def __init__(self, kind: SinkKind, database: Database | None) -> None:
         self.kind = kind
-        self.conninfo = conninfo
+        self.database = database
 
     def target(self, number: int, folder: Path) -> Target:
         """Return the place for the rows of a job (`number` in its campaign), made."""
         transactions: Literal["prepared", "staged"] = "staged" if number % 3 == 2 else "prepared"
-        target = Target(self.kind, f"hunted-{number}", str(folder), self.conninfo, f"hunted_{number}", transactions)
+        conninfo, direct = (
+            ("", "") if self.database is None else (self.database.conninfo, self.database.server.conninfo)
+        )
+        target = Target(self.kind, f"hunted-{number}", str(folder), conninfo, direct, f"hunted_{number}", transactions)
         target.make()
         return target
 
 
 @contextlib.contextmanager
-def targets(kind: SinkKind, conninfo: str | None = None) -> Iterator[Targets]:
-    """Targets of a kind; with a server of their own unless `conninfo` names one."""
-    if kind == "postgres" and conninfo is None:
-        with PostgresServer() as server:
-            yield Targets(kind, server.conninfo)
-    else:
-        yield Targets(kind, conninfo or "")
+def targets(kind: SinkKind, server: PostgresServer | None = None) -> Iterator[Targets]:
+    """Targets of a kind; with a server of their own unless one is given."""
+    with contextlib.ExitStack() as stack:
+        database = None
+        if kind == "postgres":
+            running = server if server is not None else stack.enter_context(PostgresServer())
+            database = Database(running, stack.enter_context(CuttingProxy(running.port)))
+        yield Targets(kind, database)

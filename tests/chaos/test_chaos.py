@@ -10,6 +10,7 @@ import pytest
 
 from jetfast.core.crash_points import CRASH_POINTS
 from tests.chaos.campaign import failed, run_campaign, summarize
+from tests.chaos.faults import Fault, plan_faults, possible_faults
 from tests.chaos.hunted_pipeline import KEYS, WINDOW_US
 from tests.chaos.kills import IN_A_RESTART, RANDOM_MOMENT, plan_freezes, plan_kills, plan_kills_on_spark
 from tests.chaos.targets import Found, SinkKind, Target
@@ -26,7 +27,7 @@ def test_each_row_is_written_once_though_members_and_coordinators_are_killed_at_
     kind: SinkKind, postgres_server: PostgresServer
 ) -> None:
     freezes = 2 if kind == "postgres" else 0  # each takes a lease: one kind is enough
-    figures = run_campaign(kind, KILLS, freezes=freezes, jobs_at_once=2, conninfo=postgres_server.conninfo)
+    figures = run_campaign(kind, KILLS, freezes=freezes, jobs_at_once=2, server=postgres_server)
     print(figures)
     assert figures["freezes"] == freezes
     assert figures["zombies"] >= freezes // 2
@@ -36,13 +37,35 @@ def test_each_row_is_written_once_though_members_and_coordinators_are_killed_at_
     assert all(figures["kills_per_point"].values()), figures
 
 
+@pytest.mark.services
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("files", "store-full"),
+        ("files", "record-lost"),
+        ("files", "state-cut"),
+        ("postgres", "database-away"),
+        ("postgres", "connection-cut"),
+    ],
+)
+def test_each_row_is_written_once_though_the_systems_around_the_job_fail(
+    kind: SinkKind, fault: Fault, postgres_server: PostgresServer
+) -> None:
+    figures = run_campaign(kind, 0, faults=1, fault=fault, server=postgres_server)
+    print(figures)
+    assert figures["stuck"] == []
+    assert not failed(figures), figures
+    assert figures["faults_by_kind"][fault] == 1
+
+
 @pytest.mark.spark
 @pytest.mark.services
 @pytest.mark.timeout(3600)
 def test_each_row_is_written_once_though_workers_executors_and_drivers_of_spark_are_killed(
     postgres_server: PostgresServer,
 ) -> None:
-    figures = run_campaign("postgres", 3, work=NUMBERED_ON_SPARK, conninfo=postgres_server.conninfo)
+    figures = run_campaign("postgres", 3, work=NUMBERED_ON_SPARK, server=postgres_server)
     print(figures)
     assert figures["stuck"] == []
     assert not failed(figures), figures
@@ -68,6 +91,13 @@ def test_a_plan_has_each_crash_point_alike_often(seed: int) -> None:
     assert len(planned) + 7 * len(IN_A_RESTART) == 200
     assert planned.count(RANDOM_MOMENT) > 80
     assert plan_kills(200, seed) == plan_kills(200, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_plan_has_each_fault_alike_often(seed: int) -> None:
+    planned = [fault.kind for fault in plan_faults(12, seed, possible_faults("postgres"))]
+    assert {kind: planned.count(kind) for kind in planned} == dict.fromkeys(possible_faults("postgres"), 2)
+    assert set(possible_faults("files")) < set(possible_faults("postgres"))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -26,6 +26,8 @@ class Work(msgspec.Struct, frozen=True):
     """Of NEXMark; empty: numbered rows."""
     events: int = 0
     """That the query is asked about."""
+    faults: bool = False
+    """Do the systems around the job fail as well?"""
 
     def pipeline(self, sink: Any, watched: Watched) -> jf.Pipeline:
         """Return the pipeline that writes to `sink`."""
