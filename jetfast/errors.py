@@ -3,6 +3,7 @@
     JetfastError
     ├── JobDefinitionError      the user: the pipeline, a setting or a submission is wrong; nothing has run
     │   ├── DurationError       (also ValueError)   "10 parsecs", negative
+    │   ├── SystemUnavailable   a system that the job reads or writes is away now; submit again later
     │   └── ResourcesError      the cluster has too few slots, or lacks what the job needs
     │       └── PeerUnreachableError    members cannot reach each other
     ├── JobFailedError          the user: a row or a function of the user failed while running
@@ -36,6 +37,10 @@ class JobDefinitionError(JetfastError):
 
 class DurationError(JobDefinitionError, ValueError):
     """A duration that cannot be read, or is out of its range."""
+
+
+class SystemUnavailable(JobDefinitionError):
+    """A system that the job reads or writes cannot be reached now. Nothing has run: submit again later."""
 
 
 class ResourcesError(JobDefinitionError):

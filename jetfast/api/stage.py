@@ -23,7 +23,7 @@ from jetfast.core.source import Sink
 from jetfast.core.throttling import WatermarkThrottleFactory
 from jetfast.core.watermark_policies import WatermarkPolicyFactory
 from jetfast.core.windows import AnyWindow
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, SystemUnavailable
 from jetfast.types import Duration
 
 if TYPE_CHECKING:
@@ -420,7 +420,8 @@ class Stage:
             sink.check(self.schema)
         except JobDefinitionError as error:
             text = str(error).removeprefix(f"{step_name}: ")  # a step that is named after its sink
-            raise JobDefinitionError(f"step {step_name!r}: {text}") from error
+            kind = SystemUnavailable if isinstance(error, SystemUnavailable) else JobDefinitionError
+            raise kind(f"step {step_name!r}: {text}") from error
         endless = endless_source(self._output.step)
         if endless is not None and getattr(sink, "sink_delivery", None) is Delivery.WHOLE:
             raise JobDefinitionError(

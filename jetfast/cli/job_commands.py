@@ -6,8 +6,16 @@ import typer
 
 from jetfast.cli.cluster_options import Master
 from jetfast.cli.output import AsJson, command, print_facts, print_json, print_table
-from jetfast.cli.pipeline_commands import PipelineFile, Store, Supervise, UnlessCompleted, continue_from_file
+from jetfast.cli.pipeline_commands import (
+    PipelineFile,
+    StopTimeout,
+    Store,
+    Supervise,
+    UnlessCompleted,
+    continue_from_file,
+)
 from jetfast.cli.report_text import describe_outcome, print_jobs, print_report
+from jetfast.cli.stopping import DEFAULT_STOP_TIMEOUT
 from jetfast.cli.stored_jobs import StoredJob, list_stored, open_store
 from jetfast.control.job_client import ask_job, find_job, find_jobs
 from jetfast.control.job_protocol import Cancel, Request, Restart, Resume, Suspend
@@ -64,6 +72,7 @@ def resume(
     master: Master = None,
     unless_completed: UnlessCompleted = False,
     supervise: Supervise = False,
+    stop_timeout: StopTimeout = DEFAULT_STOP_TIMEOUT,
     timeout: Timeout = "60s",
     as_json: AsJson = False,
 ) -> None:
@@ -81,6 +90,7 @@ def resume(
             master=master,
             unless_completed=unless_completed,
             supervise=supervise,
+            stop_timeout=stop_timeout,
             as_json=as_json,
         )
     elif supervise:
@@ -109,4 +119,5 @@ def ask(job: str, request: Request, timeout: str, *, as_json: bool) -> None:
 def _stored_row(job: StoredJob) -> tuple[str, ...]:
     snapshot = "-" if job.snapshot is None else job.snapshot
     where = "-" if job.cluster is None else f"{job.cluster}, {job.members} member(s), {job.workers} worker(s)"
-    return job.job, job.problem or ("completed" if job.completed else "not completed"), snapshot, where
+    state = "completed" if job.completed else "suspended" if job.suspended else "not completed"
+    return job.job, job.problem or state, snapshot, where

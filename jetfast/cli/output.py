@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from jetfast.cli.exit_status import INTERRUPTED, status_of
+from jetfast.connectors.away import is_away
 from jetfast.errors import JetfastError
 from jetfast.types import format_duration
 
@@ -26,8 +27,10 @@ def command(function: Callable[_Parameters, None]) -> Callable[_Parameters, None
     def run(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> None:
         try:
             function(*arguments, **options)
-        except (JetfastError, TypeError) as error:
+        except (JetfastError, TypeError, OSError) as error:
             if isinstance(error, TypeError) and not _is_about_a_setting(error):
+                raise
+            if isinstance(error, OSError) and not is_away(error):
                 raise
             print_error(error, as_json=bool(options.get("as_json")))
             raise typer.Exit(status_of(error)) from error

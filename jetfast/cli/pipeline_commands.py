@@ -4,10 +4,8 @@ They show the job's progress until it ends, as `job.wait()` does, and end as it 
 """
 
 import contextlib
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
@@ -16,11 +14,12 @@ import typer
 
 from jetfast.api.pipeline import Pipeline
 from jetfast.cli.cluster_options import ClusterKind, Kind, Master, Members, Workers, make_cluster
-from jetfast.cli.exit_status import status_of
+from jetfast.cli.exit_status import STOPPED, UNREACHABLE, status_of_job
 from jetfast.cli.options import with_options
 from jetfast.cli.output import AsJson, command, print_facts, print_json
 from jetfast.cli.pipeline_file import load_pipeline
 from jetfast.cli.report_text import describe_outcome
+from jetfast.cli.stopping import DEFAULT_STOP_TIMEOUT, Stopping
 from jetfast.cli.stored_jobs import find_completed, has_begun, open_store
 from jetfast.clusters.child_python import import_path, interpreter_arguments
 from jetfast.clusters.continuation import continue_job, find_submission
@@ -31,7 +30,8 @@ from jetfast.control.job import Job
 from jetfast.control.job_report import report_job
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.snapshot_store import SnapshotStore
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobCancelledError, JobDefinitionError
+from jetfast.types import positive_duration_us
 
 
 class GuaranteeName(StrEnum):
@@ -49,7 +49,8 @@ PipelineFile = Annotated[
     str | None, typer.Option("--pipeline", metavar="FILE.py[:NAME]", help="File with the pipeline.")
 ]
 Store = Annotated[str | None, typer.Option(metavar="DIR", help="Snapshot store: a directory, or s3://bucket/prefix.")]
-Supervise = Annotated[bool, typer.Option("--supervise", help="Start again what a signal has killed; needs --store.")]
+Supervise = Annotated[bool, typer.Option("--supervise", help="Start again after a kill, and while a system is away.")]
+StopTimeout = Annotated[str, typer.Option(help="After SIGTERM: time for a last snapshot; then end as in a crash.")]
 Name = Annotated[str | None, typer.Option(help="Name of the job; default: that of the pipeline.")]
 Wanted = Annotated[GuaranteeName | None, typer.Option("--guarantee", help="Default: exactly-once with --store.")]
 Interval = Annotated[str, typer.Option(help="Time between snapshots.")]
@@ -82,6 +83,7 @@ class Submission:
     unless_completed: UnlessCompleted = False
     begun_since: BegunSince = 0
     supervise: Supervise = False
+    stop_timeout: StopTimeout = DEFAULT_STOP_TIMEOUT
     as_json: AsJson = False
 
 
@@ -105,7 +107,15 @@ def restore(
 
 
 def continue_from_file(
-    job: str, store: str, file: str, *, master: str | None, unless_completed: bool, supervise: bool, as_json: bool
+    job: str,
+    store: str,
+    file: str,
+    *,
+    master: str | None,
+    unless_completed: bool,
+    supervise: bool,
+    stop_timeout: str,
+    as_json: bool,
 ) -> None:
     """Go on with a job as it was submitted, from its last snapshot."""
     if supervise:
@@ -118,7 +128,8 @@ def continue_from_file(
         cluster = make_cluster(kind, submission.members, submission.workers, master, submission.partition_count)
         return continue_job(opened, job, pipeline, cluster=cluster)
 
-    _run(file, job, submit, opened if unless_completed else None, as_json=as_json)
+    completed_in = opened if unless_completed else None
+    _run(file, job, submit, completed_in, stop_timeout=stop_timeout, as_json=as_json)
 
 
 def _submit_and_wait(
@@ -149,7 +160,15 @@ def _submit_and_wait(
         )
 
     completed_in = opened if options.unless_completed else None
-    _run(file, options.name, submit, completed_in, options.begun_since, as_json=options.as_json)
+    _run(
+        file,
+        options.name,
+        submit,
+        completed_in,
+        options.begun_since,
+        stop_timeout=options.stop_timeout,
+        as_json=options.as_json,
+    )
 
 
 def _run(
@@ -159,17 +178,20 @@ def _run(
     unless_completed_in: SnapshotStore | None = None,
     since: int = 0,
     *,
+    stop_timeout: str,
     as_json: bool,
 ) -> None:
     """Submit and wait; end with the status that the outcome has. A store: with 0, if the job is completed there, by an
     execution since `since`.
     """
+    stopping = Stopping(positive_duration_us(stop_timeout, "--stop-timeout") / 1e6)
     # Programs read one object on standard output: what the pipeline prints there goes to standard error.
-    with _terminated_as_interrupted(), contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with stopping, contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         pipeline = load_pipeline(file, job_name)
         completed = find_completed(unless_completed_in, job_name or pipeline.name, since)
         if completed is None:
             job = submit(pipeline)
+            stopping.attach(job)
             try:
                 job.wait()
             except Exception as error:
@@ -185,25 +207,14 @@ def _run(
         print_json(report_job(job))
     elif job.error is not None:
         sys.stderr.write(f"jetfast: job {job.name} {describe_outcome(report_job(job))}\n")
+    if isinstance(job.error, JobCancelledError) and stopping.asked.is_set():
+        raise typer.Exit(STOPPED)  # it takes no snapshots
     if job.error is not None:
-        raise typer.Exit(status_of(job.error))
-
-
-@contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM, by which systems end programs, cancel the job as Ctrl-C does. Only the main thread can."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        raise typer.Exit(status_of_job(job.error))
 
 
 def _supervise(store: str | None, *, once: bool = False) -> None:
-    """Run this command again in a process of its own, as often as one is killed; ends with its status.
+    """Run this command in a process of its own, again after each kill and while a system is away; end with its status.
 
     once : it begins a job anew, which must not be done again once that has been recorded
     """
@@ -213,4 +224,6 @@ def _supervise(store: str | None, *, once: bool = False) -> None:
     program = [*interpreter_arguments(), "-c", _START.format(path=import_path())]
     # It may be killed when the job is completed, and before it can say so; also before it has begun.
     again = [*arguments, "--unless-completed", *(("--begun-since", str(new_execution_id())) if once else ())]
-    raise typer.Exit(supervise_program([*program, *arguments], again=[*program, *again]))
+    raise typer.Exit(
+        supervise_program([*program, *arguments], again=[*program, *again], away_statuses=frozenset({UNREACHABLE}))
+    )

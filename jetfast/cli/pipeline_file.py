@@ -14,7 +14,8 @@ from types import ModuleType
 import cloudpickle
 
 from jetfast.api.pipeline import Pipeline
-from jetfast.errors import JetfastError, JobDefinitionError
+from jetfast.connectors.away import is_away
+from jetfast.errors import JetfastError, JobDefinitionError, SystemUnavailable
 
 MODULE = "jetfast_pipeline"
 """Name that the file has as a module."""
@@ -75,8 +76,13 @@ def _run(file: Path) -> ModuleType:
     except JetfastError:
         raise
     except Exception as error:
-        raise JobDefinitionError(f"{file} failed{_line_in(file, error)}: {type(error).__name__}: {error}") from error
+        raise _failed(str(file), file, error) from error
     return module
+
+
+def _failed(what: str, file: Path, error: Exception) -> JobDefinitionError:
+    kind = SystemUnavailable if is_away(error) else JobDefinitionError
+    return kind(f"{what} failed{_line_in(file, error)}: {type(error).__name__}: {error}")
 
 
 def _line_in(file: Path, error: Exception) -> str:
@@ -97,9 +103,7 @@ def _named(file: Path, module: ModuleType, name: str) -> Pipeline:
         except JetfastError:
             raise
         except Exception as error:
-            raise JobDefinitionError(
-                f"{name}() of {file} failed{_line_in(file, error)}: {type(error).__name__}: {error}"
-            ) from error
+            raise _failed(f"{name}() of {file}", file, error) from error
     if not isinstance(value, Pipeline):
         raise JobDefinitionError(f"{name!r} of {file} must be a jetfast.Pipeline, or return one; it is {value!r}")
     return value

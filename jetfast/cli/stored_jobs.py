@@ -16,6 +16,8 @@ class StoredJob(Struct, frozen=True):
     job: str
     completed: bool
     """There is nothing left to run or to commit."""
+    suspended: bool
+    """It was suspended, and has not begun again since."""
     execution_id: int
     snapshot: str | None
     """Execution and number of the last decided snapshot."""
@@ -59,13 +61,14 @@ def _look_at(store: SnapshotStore, job: str) -> StoredJob | None:
     try:
         known = store.read_record(job)
     except SnapshotDamaged as error:
-        return StoredJob(job, False, 0, None, None, None, None, None, str(error))
+        return StoredJob(job, False, False, 0, None, None, None, None, None, str(error))
     if known is None:
         return None
     record, submission = known.record, known.record.submission
     return StoredJob(
         job,
         record.completed and record.settled,
+        record.suspended,
         record.execution_id,
         None if record.snapshot is None else str(record.snapshot),
         None if submission is None else submission.cluster,

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from jetfast.connectors.away import postgres_is_away
 from jetfast.connectors.postgres_reader import PostgresReader
 from jetfast.connectors.postgres_types import TableColumn, check_columns, table_columns
 from jetfast.connectors.postgres_writer import PostgresAppender, PostgresTable, PostgresTransactions, PostgresUpserter
@@ -16,7 +17,7 @@ from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position
 from jetfast.core.transaction import TransactionId, TransactionOwner, prepared_outlives_connection
-from jetfast.errors import JobDefinitionError, JobFailedError, TransportError
+from jetfast.errors import JobDefinitionError, JobFailedError, SystemUnavailable, TransportError
 from jetfast.types import BATCH_ROWS_MAX, Duration, positive_duration_us
 
 logger = logging.getLogger("jetfast")
@@ -140,7 +141,8 @@ class Postgres:
                     raise JobDefinitionError(f"{self.name}: there is no such table in {self._place()}")
                 return _Found(row[0], row[1], table_columns(connection, row[0]))
         except TransportError as error:
-            raise JobDefinitionError(str(error)) from error
+            away = postgres_is_away(str(error))
+            raise (SystemUnavailable if away else JobDefinitionError)(str(error)) from error
         except psycopg.Error as error:
             raise JobDefinitionError(f"{self.name}: {self._place()} cannot be asked: {error}") from error
 

@@ -18,7 +18,7 @@ from jetfast.control.runner import Runner
 from jetfast.control.watermark_explanation import WatermarkExplanation, explain_watermark
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobCancelledError, JobDefinitionError
 
 WAIT_STEP_S = 0.1
 """Longest single wait: a Ctrl-C that comes just before it, or on Windows during it, is only seen after it."""
@@ -38,6 +38,7 @@ class Job:
         self._sources = [name for name in dag.vertices if not dag.inbound(name)]
         self._sinks = [name for name in dag.vertices if not dag.outbound(name)]
         self._end_shown = False
+        self._left = False
         self.submitted_at_us = time.time_ns() // 1000
         """Wall clock, microseconds since 1970."""
 
@@ -72,12 +73,18 @@ class Job:
     @property
     def status(self) -> JobStatus:
         """Where the job stands. FAILED and COMPLETED: nothing of it runs any more."""
-        return self.runner.status
+        status = self.runner.status
+        return JobStatus.SUSPENDED if self._is_left and status is JobStatus.FAILED else status
 
     @property
     def error(self) -> Exception | None:
         """What the job failed with, once it is FAILED (JobCancelledError if it was cancelled)."""
-        return self.runner.error
+        return None if self._is_left else self.runner.error
+
+    @property
+    def _is_left(self) -> bool:
+        """Was it suspended by `leave`, and is nothing of it here any more?"""
+        return self._left and isinstance(self.runner.error, JobCancelledError)
 
     @property
     def suspension_cause(self) -> Exception | None:
@@ -144,6 +151,16 @@ class Job:
         Raises OperationRefused if the job has ended, is ending, or ends meanwhile.
         """
         self._await(self.runner.ask(SuspendAsked), timeout)
+
+    def leave(self, timeout: float | None = None) -> None:
+        """Suspend the job, and end what is here of it: `wait` then returns, with the job SUSPENDED. The next submission
+        under its name continues from the store. Parameters and errors as `suspend`. With guarantee NONE the job is
+        cancelled.
+        """
+        if self.guarantee is not Guarantee.NONE:
+            self.suspend(timeout)
+            self._left = True
+        self.cancel()
 
     def resume(self) -> None:
         """Let a suspended job go on; returns at once. OperationRefused if it is not SUSPENDED."""

@@ -285,7 +285,8 @@ class JobState:
             return self._after_error(ProtocolError("all members finished before the last snapshot was decided"))
         # All is committed, or rolled back: so a changed pipeline may go on, too.
         self.phase = JobPhase.CLOSING
-        closed = ReplaceRecord(msgspec.structs.replace(record, settled=True), version)
+        suspended = self.asked is Operation.SUSPEND
+        closed = ReplaceRecord(msgspec.structs.replace(record, settled=True, suspended=suspended), version)
         cleaning = [DeleteAreas((record.snapshot,))] if record.completed and record.snapshot is not None else []
         return [*cleaning, closed, *([] if self._settle_time_runs else [AwaitSettleTime()])]
 

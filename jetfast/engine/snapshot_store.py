@@ -143,6 +143,8 @@ class ExecutionRecord(Struct, frozen=True, forbid_unknown_fields=True):
     """The snapshot is that of the end: there is nothing to run, only to commit."""
     settled: bool = False
     """What it names is committed, and all else rolled back. If the job is completed, there is nothing left to do."""
+    suspended: bool = False
+    """The job was suspended, and no execution has begun since; the next submission continues it."""
     exported_from: str = ""
     """Of a named snapshot: the job that it was taken of."""
     exported_at_us: Count = 0

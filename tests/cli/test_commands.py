@@ -303,7 +303,8 @@ def test_supervised_commands_that_begin_a_job_anew_are_told_since_when_it_counts
 ) -> None:
     programs = []
 
-    def supervise(command: list[str], *, again: list[str]) -> int:
+    def supervise(command: list[str], *, again: list[str], away_statuses: frozenset[int]) -> int:
+        assert away_statuses == {exit_status.UNREACHABLE}
         programs.append((command, again))
         return 6
 
@@ -339,6 +340,6 @@ def test_the_page_names_all_that_programs_can_rely_on(struct: type) -> None:
 def test_the_page_names_all_exit_statuses() -> None:
     page = DOCS.read_text()
     statuses = [value for name, value in vars(exit_status).items() if name.isupper() and isinstance(value, int)]
-    assert len(statuses) == 7
+    assert len(statuses) == 8
     for status in (0, *statuses):
         assert f"| {status} |" in page

@@ -4,9 +4,7 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +13,14 @@ import pytest
 
 from jetfast.cli import exit_status
 from jetfast.control.job_client import find_job, find_jobs
-from jetfast.control.job_report import JobReport
 from jetfast.control.job_sockets import job_sockets
-from jetfast.errors import JobNotFound, JobUnreachable
+from jetfast.errors import JobUnreachable
 from tests.cli.command_line import CommandLine
 from tests.cli.copying import COPYING
+from tests.cli.programs import PATIENCE_S, running, until
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(900)]  # many processes start, perhaps on a busy machine
 
-PATIENCE_S = 120.0
 ROWS = 60_000
 FORKING = """
 import os, sys, time
@@ -38,58 +35,6 @@ if os.fork() == 0:
 print("forked", flush=True)
 job.wait()
 """
-
-
-@pytest.fixture(autouse=True)
-def runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    directory = tmp_path_factory.mktemp("run")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))
-    monkeypatch.setenv("HOME", str(directory))
-    return directory
-
-
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts programs in the folder of the test; those that are left are killed, with the groups that they lead."""
-    programs: list[subprocess.Popen[str]] = []
-
-    def start(*command: str, **environment: str) -> subprocess.Popen[str]:
-        program = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=tmp_path,
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        programs.append(program)
-        return program
-
-    yield start
-    for program in programs:
-        program.kill()
-        program.communicate()
-
-
-def until(condition: Callable[[], Any], program: subprocess.Popen[str]) -> Any:
-    """What the condition gives, once it is something; the program must live until then."""
-    moment = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.02)):
-        if found := condition():
-            return found
-        assert program.poll() is None, program.communicate()
-        moment.wait(0.02)
-    raise AssertionError(f"{condition}: {find_jobs()}")
-
-
-def running(but: int | None = None) -> JobReport | None:
-    """The job, if it runs and has read rows, and not in the process `but`."""
-    try:
-        report = find_job("copy")[1]
-    except (JobNotFound, JobUnreachable):
-        return None
-    return report if report.status == "running" and report.rows_read > 0 and report.pid != but else None
 
 
 def test_a_job_of_another_process_is_steered_survives_its_coordinator_and_is_gone_on_with(
@@ -134,9 +79,8 @@ def test_a_job_of_another_process_is_steered_survives_its_coordinator_and_is_gon
     assert (named["name"], named["problem"]) == ("kept", "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_cancels_the_job_and_is_the_status_and_a_stopped_process_is_told_of(
-    tmp_path: Path, started: Callable[..., subprocess.Popen[str]], number: signal.Signals
+    tmp_path: Path, started: Callable[..., subprocess.Popen[str]]
 ) -> None:
     (tmp_path / "copying.py").write_text(COPYING.replace("ROWS", str(ROWS)))
     program = started("-m", "jetfast", "run", "copying.py", "--workers", "1", RATE="100")
@@ -147,7 +91,7 @@ def test_an_interrupt_cancels_the_job_and_is_the_status_and_a_stopped_process_is
             find_job("copy", timeout_s=0.1)
     finally:
         os.kill(program.pid, signal.SIGCONT)
-    program.send_signal(number)
+    program.send_signal(signal.SIGINT)
     _, errors = program.communicate(timeout=PATIENCE_S)
     assert program.returncode == exit_status.INTERRUPTED, errors
     assert "job copy: cancelled by Ctrl-C" in errors

@@ -44,6 +44,23 @@ def test_a_program_that_ends_by_itself_is_not_started_again_whatever_its_status(
     assert len(lives(tmp_path)) == 1
 
 
+def test_a_program_that_finds_a_system_away_is_started_again(tmp_path: Path) -> None:
+    noted = f'echo life >> "{tmp_path}/lives"; [ $(wc -l < "{tmp_path}/lives") -gt 3 ] && exit 2; exit 5'
+    pauses: list[float] = []
+    assert supervise(["/bin/sh", "-c", noted], away_statuses={5}, pause=pauses.append) == 2
+    assert pauses == [1, 2, 4]
+    (tmp_path / "lives").unlink()
+    assert supervise(["/bin/sh", "-c", noted], away_statuses={5}, max_restarts=1, pause=pauses.append) == 5
+
+
+def test_a_signal_between_two_attempts_ends_the_supervisor(tmp_path: Path) -> None:
+    def end(seconds: float) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    assert supervise(["/bin/sh", "-c", "exit 5"], away_statuses={5}, pause=end) == 128 + signal.SIGTERM
+    assert supervise(dies(tmp_path, signal.SIGKILL, times=9), pause=end) == 128 + signal.SIGTERM
+
+
 def test_what_began_anew_does_not_do_so_again(tmp_path: Path) -> None:
     command = dies(tmp_path, signal.SIGSEGV, times=2)
     assert supervise(command, again=[*command[:-1], "again"], pause=lambda seconds: None) == 0

@@ -91,9 +91,10 @@ def again(state: JobState, claimed: VersionedRecord) -> VersionedRecord:
     return begin.claimed
 
 
-def closing(claimed: VersionedRecord) -> ReplaceRecord:
+def closing(claimed: VersionedRecord, *, suspended: bool = False) -> ReplaceRecord:
     """What is written when all transactions are settled."""
-    return ReplaceRecord(msgspec.structs.replace(claimed.record, settled=True), claimed.version)
+    closed = msgspec.structs.replace(claimed.record, settled=True, suspended=suspended)
+    return ReplaceRecord(closed, claimed.version)
 
 
 def settled(claimed: VersionedRecord) -> list[JobEvent]:
@@ -335,11 +336,11 @@ def test_a_pipeline_that_lacks_a_sink_is_refused_until_all_its_transactions_are_
 
 
 @pytest.mark.parametrize("event", [StoreWritten(12), StoreFailed(LOST), SettleTimeOver()], ids=repr)
-def test_a_suspended_job_says_that_all_is_settled_if_the_store_takes_it(event: JobEvent) -> None:
+def test_a_suspended_job_records_that_and_that_all_is_settled_if_the_store_takes_it(event: JobEvent) -> None:
     state = job()
     decided = with_snapshot(executing(state))
     run(state, SuspendAsked(1))
-    assert run(state, ExecutionEnded(None, decided)) == [closing(decided), AwaitSettleTime()]
+    assert run(state, ExecutionEnded(None, decided)) == [closing(decided, suspended=True), AwaitSettleTime()]
     assert run(state, SuspendAsked(2)) == []
     assert run(state, event) == [ReportSuspension(None), AnswerRequest(1), AnswerRequest(2)]
 
