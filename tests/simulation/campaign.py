@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 
-from tests.simulation.programs.program import Program, shrink
+from tests.simulation.programs.graph import shrink
+from tests.simulation.programs.program import Program
 from tests.simulation.simulated_run import Outcome, program_of, simulate
 
 PIPELINES: dict[str, Callable[[int], bool]] = {

@@ -22,8 +22,9 @@ from tests.simulation.campaign import run_quietly
 from tests.simulation.mutations import save_a_row_less
 from tests.simulation.programs import joins, keyed_steps, plain_steps, windows
 from tests.simulation.programs.flow import Flow
+from tests.simulation.programs.graph import Node, shrink
 from tests.simulation.programs.operator import Operator
-from tests.simulation.programs.program import ENDS, STEPS, Node, Program, draw_program, shrink
+from tests.simulation.programs.program import ENDS, STEPS, Program, draw_program
 from tests.simulation.programs.sources import Source
 from tests.simulation.programs.spans import Framed
 

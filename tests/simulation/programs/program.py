@@ -5,15 +5,15 @@ Operators stand only where their answer is certain: each is computed by its slow
 another one is drawn where that says that it does not fit.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
-from typing import Any, NamedTuple
 
 from jetfast.api.stage import Stage
 from tests.simulation.programs import answers, joins, keyed_steps, plain_steps, windows
 from tests.simulation.programs.answer import Answer, rows_answer
 from tests.simulation.programs.flow import DoesNotFitError, Flow
+from tests.simulation.programs.graph import Graph, Node, name_of, require_tables_first
 from tests.simulation.programs.operator import Builder, Operator
 from tests.simulation.programs.sources import Source
 
@@ -51,32 +51,17 @@ ENDS: list[type[Operator]] = [
 TRIES = 12
 
 
-class Node(NamedTuple):
-    """One operator, and the numbers of the nodes that it reads."""
-
-    operator: Operator
-    inputs: tuple[int, ...] = ()
-
-
 @dataclass(frozen=True)
-class Program:
+class Program(Graph):
     """See above."""
-
-    nodes: tuple[Node, ...]
 
     def flows(self) -> list[Flow | Answer]:
         """What each node gives. Raises DoesNotFitError where an operator cannot stand."""
         found: list[Flow | Answer] = []
         for number, node in enumerate(self.nodes):
             found.append(compute(number, node, found))
-        require_tables_first(self.nodes, found)
+        require_tables_first(tables_of(self.nodes, found))
         return found
-
-    @property
-    def ends(self) -> list[int]:
-        """Nodes that no other reads."""
-        read = {number for node in self.nodes for number in node.inputs}
-        return [number for number in range(len(self.nodes)) if number not in read]
 
     def answers(self) -> dict[str, Answer]:
         """What must be in the sink of each end, by the name of its node."""
@@ -94,18 +79,6 @@ class Program:
             stages.append(node.operator.build(builder, name_of(number), [stages[each] for each in node.inputs]))
         return {name_of(number): stages[number] for number in self.ends}
 
-    def __str__(self) -> str:
-        return "\n".join(
-            f"{name_of(number)} = {node.operator}"
-            + (f" of {', '.join(map(name_of, node.inputs))}" if node.inputs else "")
-            for number, node in enumerate(self.nodes)
-        )
-
-
-def name_of(number: int) -> str:
-    """Name of a node."""
-    return f"n{number}"
-
 
 def compute(number: int, node: Node, flows: Sequence[Flow | Answer]) -> Flow | Answer:
     """What a node gives."""
@@ -118,26 +91,14 @@ def compute(number: int, node: Node, flows: Sequence[Flow | Answer]) -> Flow | A
     return node.operator.compute(number, read)
 
 
-def require_tables_first(nodes: Sequence[Node], flows: Sequence[Flow | Answer]) -> None:
-    """Raise DoesNotFitError if sources wait for each other: a stream is not read before its table was."""
-    waits: dict[int, set[int]] = {}
+def tables_of(nodes: Sequence[Node], flows: Sequence[Flow | Answer]) -> Iterator[tuple[frozenset[int], frozenset[int]]]:
+    """Sources of the stream and of the table of each join with one."""
     for node in nodes:
         if isinstance(node.operator, joins.HashJoin):
             left, right = (flows[number] for number in node.inputs)
             assert isinstance(left, Flow)
             assert isinstance(right, Flow)
-            for source in left.sources:
-                waits.setdefault(source, set()).update(right.sources)
-    for source in waits:
-        reached: set[int] = set()
-        ahead = [source]
-        while ahead:
-            for other in waits.get(ahead.pop(), ()):
-                if other == source:
-                    raise DoesNotFitError("sources wait for each other")
-                if other not in reached:
-                    reached.add(other)
-                    ahead.append(other)
+            yield left.sources, right.sources
 
 
 def draw_program(random: Random) -> Program:
@@ -171,56 +132,3 @@ def with_one_more(random: Random, nodes: list[Node], kinds: Sequence[type[Operat
             continue
         return more
     return nodes
-
-
-def smaller(program: Program) -> Iterator[Program]:
-    """Programs with a node or rows less, the smallest first."""
-    for number in range(len(program.nodes) - 1, -1, -1):
-        yield from without(program, number)
-    for number, node in enumerate(program.nodes):
-        if isinstance(node.operator, Source):
-            for changes in less(node.operator):
-                changed = node._replace(operator=replace(node.operator, **changes))
-                yield Program((*program.nodes[:number], changed, *program.nodes[number + 1 :]))
-
-
-def less(source: Source) -> Iterator[Mapping[str, Any]]:
-    """What may be simpler about a source."""
-    for rows in (source.rows // 2, source.rows - 1):
-        if 0 < rows < source.rows:
-            yield {"rows": rows}
-    if source.partitions > 1:
-        yield {"partitions": source.partitions - 1}
-
-
-def without(program: Program, number: int) -> Iterator[Program]:
-    """The program without a node: who read it reads what it read."""
-    node = program.nodes[number]
-    if not node.inputs and number not in program.ends:
-        return
-    if len(program.nodes) == 1:
-        return
-    for place in node.inputs or (0,):
-
-        def moved(each: int, place: int = place) -> int:
-            each = place if each == number else each
-            return each - (each > number)
-
-        kept = [other for index, other in enumerate(program.nodes) if index != number]
-        yield Program(tuple(other._replace(inputs=tuple(map(moved, other.inputs))) for other in kept))
-
-
-def shrink(program: Program, fails: Callable[[Program], bool]) -> Program:
-    """The smallest program found that still fails."""
-    found = True
-    while found:
-        found = False
-        for candidate in smaller(program):
-            try:
-                candidate.flows()
-            except DoesNotFitError:
-                continue
-            if fails(candidate):
-                program, found = candidate, True
-                break
-    return program

@@ -1,7 +1,7 @@
 """Sources of random programs: one or several partitions, disorder, silence, with event time or without."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 
 import pyarrow as pa
@@ -47,6 +47,14 @@ class Source:
             timed=random.random() < 0.85,
             never_idle=random.random() < 0.5,
         )
+
+    def smaller(self) -> Iterator["Source"]:
+        """Sources of fewer rows, or of fewer partitions."""
+        for rows in (self.rows // 2, self.rows - 1):
+            if 0 < rows < self.rows:
+                yield replace(self, rows=rows)
+        if self.partitions > 1:
+            yield replace(self, partitions=self.partitions - 1)
 
     def build(self, builder: Builder, name: str, stages: Sequence[Stage]) -> Stage:
         source = jf.memory(partitions=self.scripts(name), schema=SCHEMA, batch_rows=4)
