@@ -82,9 +82,9 @@ class Program(Graph):
     def write(self, stage: Any, directory: Path, name: str) -> None:
         """Add a sink."""
         if self.sink == "collect":
-            stage.collect(f"{name} (rows)")
+            stage.collect(f"{name} (out)")
         else:
-            stage.write(jf.files(str(directory / "out" / name), format=self.sink), name=f"{name} (rows)")
+            stage.write(jf.files(str(directory / "out" / name), format=self.sink), name=f"{name} (out)")
 
 
 def tables_of(nodes: Sequence[Node], flows: Sequence[Flow]) -> Iterator[tuple[frozenset[int], frozenset[int]]]:

@@ -122,9 +122,12 @@ def judge_failure(fails: FailsError | None, error: Exception) -> tuple[str, str]
 def compare_sink(program: Program, flow: Flow, job: Any, directory: Path, name: str) -> str:
     """How what is in a sink differs from a flow, or ""."""
     if program.sink == "collect":
-        table = job.collected(f"{name} (rows)")
+        table = job.collected(f"{name} (out)")
         return compare_table(flow, table, ordered=flow.sorted_output)
-    return sinks.compare_files(flow, directory / "out" / name, program.sink)
+    names, rows = sinks.read_files(directory / "out" / name, program.sink, flow.types)
+    if names != flow.names:
+        return f"columns are {names} instead of {flow.names}"
+    return compare_rows(flow.names, flow.rows, rows, ordered=flow.sorted_output)
 
 
 def compare_table(flow: Flow, table: pa.Table, *, ordered: bool) -> str:

@@ -1,23 +1,148 @@
-"""Reads files that sinks wrote, with pyarrow and Python alone, and compares them with what must be in them."""
+"""Reads files that sinks wrote, with pyarrow and Python alone, as exact values of the types that were written."""
 
+import json
+import math
+import re
+from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
-from tests.differential.flows import Flow
+from tests.differential.values import is_list, plain, to_exact
+
+Types = Mapping[str, pa.DataType | None]
+TIME = re.compile(
+    r"(?:(-?\d{4,})-(\d\d)-(\d\d))?(?:[T ]?(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?(Z|[+-]\d\d:?\d\d)?$"
+)
+NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
-def read_files(directory: Path, file_format: str) -> pa.Table | None:
-    """All rows of a directory; None if it has no files."""
+def read_files(directory: Path, file_format: str, types: Types) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Names of columns and all rows; a directory without files has no rows."""
     paths = sorted(path for path in directory.glob("*") if not path.name.startswith((".", "_")))
-    if not paths:
+    rows: list[tuple[Any, ...]] = []
+    names = list(types)
+    for path in paths:
+        if file_format == "csv":
+            names, found = read_csv(path, types)
+        elif file_format == "json":
+            found = [tuple(json_row(line, types)) for line in path.read_text().splitlines()]
+        else:
+            table = pq.read_table(path) if file_format == "parquet" else pa.ipc.open_file(str(path)).read_all()
+            names = table.column_names
+            found = arrow_rows(table, types)
+        rows += found
+    return names, rows
+
+
+def arrow_rows(table: pa.Table, types: Types) -> list[tuple[Any, ...]]:
+    columns = []
+    for column in table.columns:
+        columns.append(to_exact(column))
+    for place, field in enumerate(table.schema):
+        wanted = types.get(field.name)
+        if wanted is not None:
+            columns[place] = [in_unit(value, plain(field.type), wanted) for value in columns[place]]
+    return list(zip(*columns, strict=True))
+
+
+def in_unit(value: Any, found: pa.DataType, wanted: pa.DataType) -> Any:
+    """A value of a file in the unit that was written: files hold some units in others."""
+    if value is None or found == wanted:
+        return value
+    if is_list(found) and is_list(wanted):
+        return tuple(in_unit(each, found.value_type, wanted.value_type) for each in value)
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
+        fields = zip(value, found, wanted, strict=True)
+        return tuple(in_unit(each, one.type, other.type) for each, one, other in fields)
+    if pa.types.is_map(found) and pa.types.is_map(wanted):
+        return tuple((key, in_unit(each, found.item_type, wanted.item_type)) for key, each in value)
+    if pa.types.is_date64(wanted) and pa.types.is_date32(found):
+        return value * 86_400_000
+    units = getattr(found, "unit", None), getattr(wanted, "unit", None)
+    if units[0] in NANOSECONDS and units[1] in NANOSECONDS:
+        exact = value * NANOSECONDS[units[0]]
+        return exact // NANOSECONDS[units[1]] if exact % NANOSECONDS[units[1]] == 0 else ("not in unit", value)
+    return value
+
+
+def read_csv(path: Path, types: Types) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Names and rows of a CSV file."""
+    options = pa.csv.ConvertOptions(
+        column_types=dict.fromkeys(types, pa.string()),
+        strings_can_be_null=True,
+        null_values=[""],
+        quoted_strings_can_be_null=False,
+    )
+    table = pa.csv.read_csv(path, convert_options=options, parse_options=pa.csv.ParseOptions(newlines_in_values=True))
+    columns = [
+        [from_text(text, types[name]) for text in table[name].to_pylist()] if name in types else []
+        for name in table.column_names
+    ]
+    return table.column_names, list(zip(*columns, strict=True))
+
+
+def json_row(line: str, types: Types) -> list[Any]:
+    """The values of a record; a key that is missing is null."""
+    record = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
+    surplus = set(record) - set(types)
+    if surplus:
+        raise ValueError(f"a record has {surplus}")
+    return [from_json(record.get(name), data_type) for name, data_type in types.items()]
+
+
+def from_json(value: Any, data_type: pa.DataType | None) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, list):
+        inner = data_type.value_type if data_type is not None else None
+        return tuple(from_json(each, inner) for each in value)
+    if isinstance(value, dict):
+        fields = {field.name: field.type for field in data_type or ()}
+        return tuple(from_json(value.get(name), each) for name, each in fields.items())
+    return from_text(value, data_type)
+
+
+def from_text(text: str | None, data_type: pa.DataType | None) -> Any:
+    """An exact value from its text."""
+    if text is None:
         return None
-    if file_format == "parquet":
-        return pa.concat_tables([pq.read_table(path) for path in paths])
-    return pa.concat_tables([pa.ipc.open_file(str(path)).read_all() for path in paths])
+    if data_type is None:
+        return float(text)
+    if pa.types.is_string(data_type):
+        return text
+    if pa.types.is_boolean(data_type):
+        return {"true": True, "false": False}[text]
+    if pa.types.is_integer(data_type) or pa.types.is_duration(data_type):
+        return int(text)
+    if pa.types.is_floating(data_type):
+        made = float(text)
+        return float(np.float32(made)) if pa.types.is_float32(data_type) and math.isfinite(made) else made
+    if pa.types.is_decimal(data_type):
+        return Decimal(text)
+    return ticks_of_text(text, data_type)
 
 
-def compare_files(flow: Flow, directory: Path, file_format: str) -> str:
-    """How files differ from a flow, or ""."""
-    return ""
+def ticks_of_text(text: str, data_type: pa.DataType) -> int:
+    """Ticks of a date or time as ISO 8601 writes it."""
+    found = TIME.match(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no {data_type}")
+    year, month, day, hour, minute, second, fraction, offset = found.groups()
+    days = int(np.datetime64(f"{year}-{month}-{day}", "D").astype(int)) if year else 0
+    if pa.types.is_date32(data_type):
+        return days
+    seconds = days * 86_400 + int(hour or 0) * 3600 + int(minute or 0) * 60 + int(second or 0)
+    if offset and offset != "Z":
+        sign = -1 if offset[0] == "-" else 1
+        seconds -= sign * (int(offset[1:3]) * 3600 + int(offset[-2:]) * 60)
+    nanoseconds = seconds * 10**9 + int((fraction or "0").ljust(9, "0"))
+    unit = "ms" if pa.types.is_date64(data_type) else data_type.unit
+    return nanoseconds // NANOSECONDS[unit]
+
+

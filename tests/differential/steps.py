@@ -77,8 +77,7 @@ class Source:
             pq.write_table(table, path / "part.parquet", row_group_size=10)
             return jf.files(str(path / "part.parquet"), batch_rows=self.batch_rows)
         with pa.ipc.new_file(str(path / "part.arrow"), table.schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
+            writer.write_table(table.unify_dictionaries())
         return jf.files(str(path / "part.arrow"), batch_rows=self.batch_rows)
 
     def lag_us(self) -> int:
@@ -356,7 +355,8 @@ class MapBatches:
 
     @classmethod
     def draw(cls, random: Random, flows: Sequence[Flow]) -> "MapBatches":
-        return cls(random.choice(["table", "halves", "seven"]), random.random() < 0.5)
+        kind = random.choice(["table", "halves", "seven"])
+        return cls(kind, kind == "halves" or random.random() < 0.5)
 
     def build(self, pipeline: Pipeline, name: str, stages: Sequence[Stage]) -> Stage:
         function = {"table": as_table, "halves": in_halves, "seven": with_seven}[self.kind]
@@ -453,7 +453,7 @@ class Union:
 
     def build(self, pipeline: Pipeline, name: str, stages: Sequence[Stage]) -> Stage:
         (stage,) = stages
-        other = stage.select(*stage.schema.names, name=f"{name} (columns)") if self.selected else stage.peek(0, name=f"{name} (look)")
+        other = stage.select(*stage.schema.names, name=f"{name} (columns)") if self.selected else stage.peek(1, name=f"{name} (look)")
         return stage.union(other, name=name)
 
     def compute(self, node: int, flows: Sequence[Flow]) -> Flow:
