@@ -14,7 +14,7 @@ import jetfast as jf
 from jetfast.core.aggregate import Aggregate as JetfastAggregate
 from tests.differential.expressions import is_number
 from tests.differential.flows import DoesNotFitError, FailsError, Flow, choose
-from tests.differential.values import Near, to_group, to_key, to_order
+from tests.differential.values import Near, positive_zero, to_group, to_key, to_order
 
 SUMS = ["sum", "mean", "var_samp", "var_pop", "stddev_samp", "stddev_pop"]
 BY_TIME = ["first", "last", "collect_list", "concat"]
@@ -164,10 +164,6 @@ def in_order(flow: Flow, group: Sequence[Held], names: Sequence[str]) -> list[He
     return sorted(group, key=lambda held: (held.moment, held.place))
 
 
-def positive_zero(value: Any) -> Any:
-    return value + 0.0 if isinstance(value, float) else value
-
-
 def require_one_zero(values: Sequence[Any]) -> None:
     """Of two zeros either may stand for both."""
     zeros = {math.copysign(1, value) for value in values if isinstance(value, float) and value == 0}
@@ -263,7 +259,7 @@ def trend(columns: Sequence[str], group: Sequence[Held]) -> Any:
     mean_x, mean_y = (sum(values) / len(exact) for values in zip(*exact, strict=True))
     above = sum((x - mean_x) * (y - mean_y) for x, y in exact)
     below = sum((x - mean_x) ** 2 for x, _ in exact)
-    size = float(sum(abs(x - mean_x) * abs(y - mean_y) for x, y in exact) / below)
+    size = float(sum(abs(x - mean_x) * (abs(y - mean_y) + abs(y)) for x, y in exact) / below)
     return Near(float(above / below), 1e-6 * size + 1e-300)
 
 

@@ -57,12 +57,12 @@ class Tree:
         own = {self.detail} if self.operator == "column" else set()
         return own.union(*(operand.columns() for operand in self.operands))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         if self.operator in ("column", "literal"):
             return str(self.detail) if self.operator == "column" else f"{self.detail!r}:{self.data_type}"
         what = f"{self.operator}[{self.detail}]" if self.detail is not None else self.operator
         what += f"<{self.data_type}>" if self.operator in ("cast", "try_cast") else ""
-        return f"{what}({', '.join(map(str, self.operands))})"
+        return f"{what}({', '.join(map(repr, self.operands))})"
 
 
 # ---------------------------------------------------------------------------------------------------------------- types

@@ -18,6 +18,7 @@ import pyarrow as pa
 import jetfast as jf
 from jetfast.errors import JobDefinitionError, JobFailedError
 from tests.differential import sinks
+from tests.differential.duckdb_oracle import second_opinion
 from tests.differential.flows import DoesNotFitError, FailsError, Flow
 from tests.differential.pipelines import Program, draw_program
 from tests.differential.values import Near, plain, to_exact, to_key
@@ -86,7 +87,8 @@ def run(program: Program, directory: Path) -> tuple[str, str]:
         why = compare_sink(program, flows[end], job, directory, name_of(end))
         if why:
             return "differ", f"{name_of(end)}: {why}"
-    return "equal", ""
+    why = second_opinion(program, flows)
+    return ("differ", why) if why else ("equal", "")
 
 
 def refused(program: Program, message: str) -> tuple[str, str]:

@@ -53,6 +53,9 @@ class Column:
     values: str = "any"
     """"any", "small" (sums of them fit), or "times" (near each other, so that windows hold several)."""
 
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.data_type} ({self.values}, nulls={self.nulls}, few={self.few}, seed={self.seed})"
+
     def draw(self, row_count: int) -> list[Any]:
         """Exact values."""
         random = Random(self.seed)

@@ -190,6 +190,11 @@ def to_group(value: Any) -> Any:
     return tuple(map(to_group, value)) if isinstance(value, tuple) else value
 
 
+def positive_zero(value: Any) -> Any:
+    """The value with one zero for both."""
+    return value + 0.0 if isinstance(value, float) else value
+
+
 def to_order(value: Any) -> Any:
     """Sorts values as Spark does: NaN above all numbers, -0.0 beside 0.0. Null has no place here."""
     if isinstance(value, float):
@@ -206,3 +211,8 @@ def microseconds(ticks: int, data_type: pa.DataType) -> int:
     unit = "ms" if pa.types.is_date64(data_type) else data_type.unit
     factor, divisor = MICROSECONDS[unit]
     return ticks * factor // divisor
+
+
+def is_exactly(expected: Any, found: Any) -> bool:
+    """Is it the same value to the bit?"""
+    return bool(to_key(expected) == to_key(found))

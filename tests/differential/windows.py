@@ -13,10 +13,10 @@ from jetfast.api.grouped import AggregateStage
 from jetfast.api.pipeline import Pipeline
 from jetfast.api.stage import Stage
 from jetfast.core.windows import AnyWindow
-from tests.differential.aggregates import Aggregate, Held, draw_aggregate, is_near, positive_zero
+from tests.differential.aggregates import Aggregate, Held, draw_aggregate, is_near
 from tests.differential.flows import DoesNotFitError, FailsError, Flow, choose_key
 from tests.differential.steps import keys_of
-from tests.differential.values import Near, to_group, to_order
+from tests.differential.values import positive_zero, to_group, to_order
 
 Span = tuple[int, int]
 Groups = dict[tuple[Any, Span], list[Held]]
@@ -285,5 +285,3 @@ class Cogroup:
             found[group] = sides
         return found
 
-
-__all__ = ["Cogroup", "Near", "WindowAggregate"]
