@@ -194,6 +194,11 @@ def do_not_meet(node: object, left: pa.DataType, right: pa.DataType, operator: s
     )
 
 
+def is_chained(node: Node, operator: str) -> bool:
+    """Is it an operand of the same operator as the one it stands beside?"""
+    return isinstance(node, Arithmetic) and node.operator == operator
+
+
 @dataclass(frozen=True)
 class Arithmetic:
     """`+ - * / %`, checked."""
@@ -225,7 +230,20 @@ class Arithmetic:
         if lowering.null_on_error and pa.types.is_integer(wider):
             return self.lower_overflow(left.typed, right.typed, wider, lowering)
         function = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"}[self.operator]
-        return call(function, [lowering.masked(left.typed, mask), right.value]), wider
+        return call(function, self.as_written(lowering.masked(left.typed, mask), right.value, lowering)), wider
+
+    def as_written(self, left: pc.Expression, right: pc.Expression, lowering: Lowering) -> list[pc.Expression]:
+        """Keep Arrow from regrouping a chain of `+` or `*`: it flattens one and moves its literals to the front.
+
+        (x + 1e20) + -1e20 is 0.0 and not x; (i + 2147483647) + 1 does not overflow for a negative i. A coalesce of one
+        argument stops that. (a + b) + c keeps its order anyway.
+        """
+        if self.operator in "+*":
+            if is_chained(self.left, self.operator) and not self.right.columns(lowering.schema):
+                left = call("coalesce", [left])
+            if is_chained(self.right, self.operator):
+                right = call("coalesce", [right])
+        return [left, right]
 
     def lower_times(self, left: Operand, right: Operand, lowering: Lowering, mask: pc.Expression | None) -> Typed:
         """What is no number: timestamps, dates and durations."""
@@ -252,7 +270,7 @@ class Arithmetic:
         )
         precision, scale = result_digits(self.operator, left.data_type, right.data_type)
         result_type = adjusted_decimal(precision, scale)
-        arguments = [lowering.masked(left.typed, mask), right.value]
+        arguments = self.as_written(lowering.masked(left.typed, mask), right.value, lowering)
         if self.operator in "+-*" and precision <= PRECISION_MAX:
             return call({"+": "add", "-": "subtract", "*": "multiply"}[self.operator], arguments), result_type
         compute = decimal_arithmetic if lowering.null_on_error else checked_decimal_arithmetic

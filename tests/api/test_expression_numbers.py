@@ -322,3 +322,21 @@ def test_isin_does_not_cut_its_values() -> None:
         (col("i").isin([]), [False, False]),
     ):
         assert lower(expression, rows.schema).evaluate(rows, Way.QUICK).to_pylist() == expected, str(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ((col("f") + 1e20) + -1e20, 0.0),
+        (-1e20 + (col("f") + 1e20), 0.0),
+        (1e20 + (-col("big") + col("f")), 0.0),
+        ((col("f") * 1e-200) * (1e-200 * col("big")) * 1e300, 0.0),
+        ((col("i") + 2147483647) + 1, 2147483644),
+        ((col("m") * Decimal("0.5")) * Decimal("0.5"), Decimal("0.50")),
+    ],
+)
+def test_a_chain_is_computed_as_it_is_written(expression: Expression, expected: object) -> None:
+    columns = {"f": pa.array([3.0]), "big": pa.array([1e20]), "i": pa.array([-4], pa.int32())}
+    rows = pa.record_batch(columns | {"m": pa.array([Decimal("2.00")], pa.decimal128(3, 2))})
+    lowered = lower(expression, rows.schema, null_on_error=True)
+    assert [lowered.evaluate(rows, way)[0].as_py() for way in Way] == [expected] * len(Way)
