@@ -272,6 +272,8 @@ class WithColumns:
 
     outputs: tuple[tuple[str, Expression], ...]
     on_error: OnError = "fail"
+    names: tuple[str, ...] = ()
+    """All columns of the result: where pruning has removed a replaced column, its place is known from here only."""
 
     def bind(self, schema: pa.Schema, step: str) -> BoundOperation:
         require_distinct(step, [name for name, _ in self.outputs])
@@ -282,6 +284,8 @@ class WithColumns:
                 require_columns(step, [source], schema)
             replaced[name] = expression if source is None else source
         outputs = [(name, replaced.pop(name, name)) for name in schema.names] + list(replaced.items())
+        if self.names:
+            outputs.sort(key=lambda output: self.names.index(output[0]))
         return Projection(self, schema, step, outputs, self.on_error)
 
     def needed(self, schema: pa.Schema, wanted: set[str]) -> set[str]:

@@ -62,7 +62,8 @@ def with_columns(
                 f"give the new column another name"
             )
     outputs = tuple((column, as_expression(value)) for column, value in columns.items())
-    return _add(stage, WithColumns(outputs, on_error), name, generated, on_error)
+    names = tuple(dict.fromkeys([*stage.schema.names, *columns]))
+    return _add(stage, WithColumns(outputs, on_error, names), name, generated, on_error)
 
 
 def drop(stage: Stage, columns: tuple[str, ...], name: str | None) -> Output:

@@ -122,6 +122,13 @@ def test_a_source_whose_rejected_rows_are_wanted_reads_whole_rows() -> None:
     assert ("rows", 1, "rejected", 0) in edges(dag)
 
 
+def test_a_replaced_column_that_is_not_read_keeps_its_place() -> None:
+    pipeline = jf.Pipeline()
+    replaced = timed(pipeline).with_columns({"v": jf.lit("new"), "k": col("w"), "x": jf.lit(1)})
+    replaced.collect()
+    assert edge_into(pipeline.plan(), "result").schema.names == replaced.schema.names == [*SCHEMA.names, "x"]
+
+
 def test_late_rows_are_whole_and_without_columns_that_the_planner_added() -> None:
     pipeline = jf.Pipeline()
     result = (
