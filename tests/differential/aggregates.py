@@ -90,8 +90,8 @@ class Aggregate:
             if data_type.precision + more > 38:
                 return None
             return pa.decimal128(data_type.precision + more, data_type.scale + scale)
-        if self.kind == "sum":
-            return pa.int64() if pa.types.is_signed_integer(data_type) else None if pa.types.is_integer(data_type) else pa.float64()
+        if self.kind == "sum" and pa.types.is_integer(data_type):
+            return pa.int64()
         return pa.float64()
 
     def compute(self, flow: Flow, group: Sequence[Held]) -> Any:
@@ -117,8 +117,7 @@ class Aggregate:
             different = {to_group(value): positive_zero(value) for value in values}
             return tuple(sorted(different.values(), key=to_order))
         if kind in ("top_n", "bottom_n"):
-            require_one_zero(values)
-            return tuple(sorted(values, key=to_order, reverse=kind == "top_n")[: int(self.number)])
+            return tuple(sorted(map(positive_zero, values), key=to_order, reverse=kind == "top_n")[: int(self.number)])
         if kind == "quantile":
             return quantile(values, self.number)
         if not values:
@@ -223,7 +222,9 @@ def summed(kind: str, values: Sequence[Any], data_type: pa.DataType) -> Any:
     if kind.startswith("var"):
         return Near(variance, tolerance + 1e-320)
     root = math.sqrt(variance)
-    return Near(root, max(math.sqrt(variance + tolerance) - root, root - math.sqrt(max(0.0, variance - tolerance))) + 1e-160)
+    return Near(
+        root, max(math.sqrt(variance + tolerance) - root, root - math.sqrt(max(0.0, variance - tolerance))) + 1e-160
+    )
 
 
 def decimal_sum(kind: str, values: Sequence[Decimal], data_type: pa.DataType) -> Decimal:
@@ -285,11 +286,17 @@ def draw_aggregate(random: Random, flow: Flow) -> Aggregate:
     if kind < 0.6 and numbers:
         if random.random() < 0.5:
             return Aggregate("linear_trend", (random.choice(numbers), *random.sample(numbers, random.randint(0, 1))))
-        return Aggregate(random.choice(["quantile", "quantiles"]), (random.choice(numbers),), random.choice([0.0, 0.5, 0.9]))
+        return Aggregate(
+            random.choice(["quantile", "quantiles"]), (random.choice(numbers),), random.choice([0.0, 0.5, 0.9])
+        )
     if kind < 0.7:
         return Aggregate(random.choice(["first", "last"]), (choose(random, types),), flag=random.random() < 0.5)
     if kind < 0.75:
-        return Aggregate("concat", (random.choice(texts),)) if texts else Aggregate("collect_list", (choose(random, types),))
+        return (
+            Aggregate("concat", (random.choice(texts),))
+            if texts
+            else Aggregate("collect_list", (choose(random, types),))
+        )
     if kind < 0.8:
         return Aggregate("collect_list", (choose(random, types),))
     if kind < 0.87 and sortable:

@@ -16,7 +16,14 @@ from tests.differential.flows import Flow
 from tests.differential.pipelines import Program
 from tests.differential.values import Near, positive_zero, to_arrow, to_exact, to_group, to_key
 
-AGGREGATES = {"count": "count", "sum": "sum", "min": "min", "max": "max", "mean": "avg", "count_distinct": "count(distinct"}
+AGGREGATES = {
+    "count": "count",
+    "sum": "sum",
+    "min": "min",
+    "max": "max",
+    "mean": "avg",
+    "count_distinct": "count(distinct",
+}
 AGGREGATES |= {name: name for name in ("var_samp", "var_pop", "stddev_samp", "stddev_pop")}
 
 
@@ -69,7 +76,8 @@ def ask(sql: str, **tables: pa.Table) -> pa.Table:
 
 def in_windows(table: str, window: windows.Window) -> str:
     """SQL of rows, each once for each window it lies in."""
-    floor = f"(moment - {window.offset}) - (((moment - {window.offset}) % {window.slide}) + {window.slide}) % {window.slide}"
+    since, slide = f"(moment - {window.offset})", window.slide
+    floor = f"{since} - (({since} % {slide}) + {slide}) % {slide}"
     first = f"({floor} + {window.offset} + {window.slide})"
     return f"(select *, unnest(range({first}, {first} + {window.size}, {window.slide})) as window_end from {table})"
 
@@ -89,7 +97,12 @@ def check_join(join: joins.Join, left: Flow, right: Flow) -> str:
         equal += " and l.window_end = r.window_end"
         columns += ", coalesce(l.window_end, r.window_end)"
     elif join.kind == "asof":
-        if len({(to_group(row), at) for row, at in zip(joins.group_keys(right, join.right_on), right.moments(), strict=True)}) < len(right.rows):
+        if len(
+            {
+                (to_group(row), at)
+                for row, at in zip(joins.group_keys(right, join.right_on), right.moments(), strict=True)
+            }
+        ) < len(right.rows):
             return ""
         equal += " and l.moment >= r.moment"
         columns += ", l.moment - r.moment"
@@ -127,7 +140,8 @@ def check_window(operator: windows.WindowAggregate, flow: Flow) -> str:
         function = AGGREGATES[each.kind]
         asked.append(f"{function}({argument})" if "(" not in function else f"{function} {argument})")
     keys = [f"c{number}" for number in range(len(names))]
-    sql = f"select {', '.join([*keys, 'window_end', 'count(*)', *asked])} from {in_windows('l', operator.window)} group by all"
+    wanted = ", ".join([*keys, "window_end", "count(*)", *asked])
+    sql = f"select {wanted} from {in_windows('l', operator.window)} group by all"
     answer = ask(sql, l=relation(flow, [*names, *columns]))
     rows = list(zip(*(to_exact(column) for column in answer.columns), strict=True))
     found = {to_group(row[: len(names) + 1]): row[len(names) + 1 :] for row in rows}
@@ -136,9 +150,9 @@ def check_window(operator: windows.WindowAggregate, flow: Flow) -> str:
         return f"{len(rows)} windows instead of {len(groups)}"
     for (key, (_, end)), held in groups.items():
         values = found.get((*key, end))
-        wanted = [len(held), *(each.compute(flow, windows.in_order_of_rows(held)) for each in aggregates)]
-        if values is None or not all(map(is_equal, wanted, values)):
-            return f"{key} at {end}: {wanted} and {values}"
+        values_here = [len(held), *(each.compute(flow, windows.in_order_of_rows(held)) for each in aggregates)]
+        if values is None or not all(map(is_equal, values_here, values)):
+            return f"{key} at {end}: {values_here} and {values}"
     return ""
 
 

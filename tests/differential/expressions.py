@@ -8,7 +8,8 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
+from decimal import ROUND_DOWN, Decimal
+from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -22,7 +23,7 @@ NUMBER, CONDITION, TEXT, TIME = "number", "condition", "text", "time"
 ARITHMETIC = ["+", "-", "*", "/", "%"]
 COMPARISONS = ["==", "!=", "<", "<=", ">", ">="]
 SQL_NAMES = {"==": "=", "!=": "!=", "&": "and", "|": "or"}
-DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20, pa.uint8(): 3, pa.uint16(): 5, pa.uint32(): 10, pa.uint64(): 20}
+DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 MICROSECONDS_A_DAY = 86_400_000_000
 
 
@@ -41,6 +42,8 @@ class Watch:
     is_certain: bool = True
     """False: an operand failed beside a null one; whether it is evaluated is not written."""
     has_compared_nan: bool = False
+    forgives: bool = False
+    """Is an operation that fails null?"""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Tree:
         return f"{what}({', '.join(map(repr, self.operands))})"
 
 
-# ---------------------------------------------------------------------------------------------------------------- types
+# -- types
 
 
 def is_number(data_type: pa.DataType) -> bool:
@@ -85,6 +88,17 @@ def category(data_type: pa.DataType) -> str | None:
     return TIME if pa.types.is_date32(data_type) or pa.types.is_timestamp(data_type) else None
 
 
+def as_spark(data_type: pa.DataType) -> pa.DataType:
+    """The type that Spark reads unsigned integers as; other types as they are."""
+    wider = {
+        pa.uint8(): pa.int16(),
+        pa.uint16(): pa.int32(),
+        pa.uint32(): pa.int64(),
+        pa.uint64(): pa.decimal128(20, 0),
+    }
+    return wider.get(data_type, data_type)
+
+
 def as_decimal(data_type: pa.DataType, literal: Any = None) -> tuple[int, int]:
     """Precision and scale of a number beside a decimal."""
     if pa.types.is_decimal(data_type):
@@ -93,54 +107,56 @@ def as_decimal(data_type: pa.DataType, literal: Any = None) -> tuple[int, int]:
 
 
 def decimal_type(precision: int, scale: int) -> pa.DataType:
+    """Beyond 38 digits those behind the point give way, down to six."""
     if precision > 38:
-        raise NoRuleError
-    return pa.decimal128(precision, scale)
+        scale = max(38 - (precision - scale), min(scale, 6))
+    return pa.decimal128(min(precision, 38), scale)
 
 
 def arithmetic_type(operator: str, left: Tree, right: Tree) -> pa.DataType:
     """The type of a result."""
-    types = left.data_type, right.data_type
-    if any(map(pa.types.is_decimal, types)) and not any(map(pa.types.is_floating, types)):
-        if operator in ("%", "/") or any(map(pa.types.is_unsigned_integer, types)):
-            raise NoRuleError
-        (p1, s1), (p2, s2) = (
-            as_decimal(each.data_type, each.detail if each.operator == "literal" else None) for each in (left, right)
-        )
-        if operator == "*":
-            return decimal_type(p1 + p2 + 1, s1 + s2)
-        scale = max(s1, s2)
-        return decimal_type(max(p1 - s1, p2 - s2) + scale + 1, scale)
-    if operator == "/":
-        return pa.float64()
+    types = as_spark(left.data_type), as_spark(right.data_type)
     if any(map(pa.types.is_floating, types)):
-        return pa.float32() if types == (pa.float32(), pa.float32()) else pa.float64()
-    if any(map(pa.types.is_unsigned_integer, types)):
-        if types[0] != types[1]:
-            raise NoRuleError
-        return types[0]
-    return max(types, key=lambda each: int(each.bit_width))
+        return pa.float32() if types == (pa.float32(), pa.float32()) and operator != "/" else pa.float64()
+    if not any(map(pa.types.is_decimal, types)):
+        return pa.float64() if operator == "/" else max(types, key=lambda each: int(each.bit_width))
+    (p1, s1), (p2, s2) = (
+        as_decimal(data_type, each.detail if each.operator == "literal" else None)
+        for data_type, each in zip(types, (left, right), strict=True)
+    )
+    scale = max(s1, s2)
+    if operator == "*":
+        return decimal_type(p1 + p2 + 1, s1 + s2)
+    if operator == "/":
+        scale = max(6, s1 + p2 + 1)
+        return decimal_type(p1 - s1 + s2 + scale, scale)
+    if operator == "%":
+        return decimal_type(min(p1 - s1, p2 - s2) + scale, scale)
+    return decimal_type(max(p1 - s1, p2 - s2) + scale + 1, scale)
 
 
 def common_type(types: Sequence[pa.DataType]) -> pa.DataType:
     """The type of values of which one is chosen."""
-    different = set(types)
-    if len(different) == 1:
+    if len(set(types)) == 1:
         return types[0]
-    if not all(map(is_number, different)) or any(map(pa.types.is_unsigned_integer, different)):
+    different = {as_spark(each) for each in types}
+    if len(different) == 1:
+        return different.pop()
+    if not all(map(is_number, different)):
         raise NoRuleError
     if any(map(pa.types.is_floating, different)):
-        if any(map(pa.types.is_decimal, different)):
-            return pa.float64()
         return pa.float64()
     if any(map(pa.types.is_decimal, different)):
         pairs = [as_decimal(each) for each in different]
         scale = max(scale for _, scale in pairs)
-        return decimal_type(max(precision - own for precision, own in pairs) + scale, scale)
+        precision = max(precision - own for precision, own in pairs) + scale
+        if precision > 38:
+            raise NoRuleError
+        return pa.decimal128(precision, scale)
     return max(different, key=lambda each: int(each.bit_width))
 
 
-# ---------------------------------------------------------------------------------------------------------- exact value
+# -- exact value
 
 
 def fit(value: Any, data_type: pa.DataType) -> Any:
@@ -156,12 +172,15 @@ def fit(value: Any, data_type: pa.DataType) -> Any:
         return to_float32(value)
     if pa.types.is_floating(data_type):
         return float(value)
-    if pa.types.is_decimal(data_type):
-        made = Decimal(value).quantize(Decimal(1).scaleb(-data_type.scale), ROUND_HALF_UP)
-        if abs(made) >= Decimal(10) ** (data_type.precision - data_type.scale):
-            raise RowError
-        return made
-    return value
+    return rounded(Fraction(value), data_type) if pa.types.is_decimal(data_type) else value
+
+
+def rounded(value: Fraction, data_type: pa.DataType) -> Decimal:
+    """Half up, away from zero."""
+    unscaled = math.floor(abs(value) * 10**data_type.scale + Fraction(1, 2))
+    if unscaled >= 10**data_type.precision:
+        raise RowError
+    return Decimal(-unscaled if value < 0 else unscaled).scaleb(-data_type.scale)
 
 
 def to_float32(value: Any) -> float:
@@ -212,16 +231,29 @@ def calculate(operator: str, left: Any, right: Any, data_type: pa.DataType) -> A
                 "%": lambda: np.fmod(one, other),
             }[operator]()
         return fit(float(made), data_type)
-    if operator == "%":
-        if right == 0:
-            raise RowError
-        return fit(int(math.copysign(1, left)) * (abs(left) % abs(right)), data_type)
-    left, right = (Decimal(each) if pa.types.is_decimal(data_type) else each for each in (left, right))
-    return fit({"+": left + right, "-": left - right, "*": left * right}[operator], data_type)
+    if operator in "/%" and right == 0:
+        raise RowError
+    one, other = Fraction(left), Fraction(right)
+    if operator == "/":
+        exact = one / other
+    elif operator == "%":
+        exact = one - other * math.trunc(one / other)
+    else:
+        exact = {"+": one + other, "-": one - other, "*": one * other}[operator]
+    return fit(exact if pa.types.is_decimal(data_type) else int(exact), data_type)
 
 
 def evaluate(tree: Tree, row: Mapping[str, Any], watch: Watch) -> Any:
-    """The value of an expression for one row. Raises RowError."""
+    """The value of an expression for one row. Raises RowError, unless `watch` forgives."""
+    try:
+        return evaluate_checked(tree, row, watch)
+    except RowError:
+        if watch.forgives:
+            return None
+        raise
+
+
+def evaluate_checked(tree: Tree, row: Mapping[str, Any], watch: Watch) -> Any:
     operator = tree.operator
     if operator == "column":
         return row[tree.detail]
@@ -339,7 +371,7 @@ def text_of(value: Any, source: pa.DataType) -> str:
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
-# ---------------------------------------------------------------------------------------------------------- other forms
+# -- other forms
 
 
 def to_jetfast(tree: Tree) -> Any:
@@ -416,6 +448,7 @@ SPARK_TYPES = {
 
 def spark_type(data_type: pa.DataType) -> str | None:
     """Spark's name of a type, or None if it has none of the same values."""
+    data_type = as_spark(data_type)
     if pa.types.is_decimal128(data_type):
         return f"decimal({data_type.precision},{data_type.scale})"
     return SPARK_TYPES.get(data_type)
@@ -446,7 +479,14 @@ def to_sql(tree: Tree, prefix: str) -> str | None:
         values = [sql_literal(value, None) for value in tree.detail]
         return f"({parts[0]} in ({', '.join(values)}))"
     if len(parts) == 1:
-        patterns = {"not": "(not {})", "neg": "(- {})", "abs": "abs({})", "is_null": "({} is null)", "is_valid": "({} is not null)", "is_nan": "isnan({})"}
+        patterns = {
+            "not": "(not {})",
+            "neg": "(- {})",
+            "abs": "abs({})",
+            "is_null": "({} is null)",
+            "is_valid": "({} is not null)",
+            "is_nan": "isnan({})",
+        }
         nan_of_null = operator == "is_nan"
         made_sql = patterns[operator].format(parts[0])
         return f"if({parts[0]} is null, null, {made_sql})" if nan_of_null else made_sql
@@ -472,7 +512,7 @@ def sql_literal(value: Any, data_type: pa.DataType | None) -> str:
     return f"'{text}'"
 
 
-# ---------------------------------------------------------------------------------------------------------------- drawing
+# -- drawing
 
 
 def column(name: str, data_type: pa.DataType) -> Tree:
@@ -545,9 +585,7 @@ class Drawer:
             return Tree(operator, arithmetic_type(operator, left, right), (left, right))
         if kind < 0.6:
             operand = self.draw(NUMBER, depth - 1)
-            if pa.types.is_unsigned_integer(operand.data_type):
-                raise NoRuleError
-            return Tree(random.choice(["neg", "abs"]), operand.data_type, (operand,))
+            return Tree(random.choice(["neg", "abs"]), as_spark(operand.data_type), (operand,))
         if kind < 0.8:
             return self.cast_to_number(depth)
         return self.choice(NUMBER, depth)
@@ -560,7 +598,8 @@ class Drawer:
             targets = [*wholes, pa.float64()]
         if pa.types.is_integer(source.data_type) or pa.types.is_decimal(source.data_type):
             targets = [*targets, pa.decimal128(10, 2), pa.decimal128(20, 0), pa.decimal128(38, 6)]
-        return Tree("cast", self.random.choice(targets), (source,))
+        operator = "try_cast" if self.random.random() < 0.2 else "cast"
+        return Tree(operator, self.random.choice(targets), (source,))
 
     def choice(self, kind: str, depth: int) -> Tree:
         """`when` or `coalesce` of values of a kind."""

@@ -133,9 +133,7 @@ class Join:
             types |= dict.fromkeys(WINDOW_COLUMNS, MOMENT)
         return types | ({"event_time": MOMENT} if self.kind == "interval" else {})
 
-    def row(
-        self, left: Flow, right: Flow, pair: Pair, names: tuple[dict[str, str], dict[str, str]]
-    ) -> tuple[Any, ...]:
+    def row(self, left: Flow, right: Flow, pair: Pair, names: tuple[dict[str, str], dict[str, str]]) -> tuple[Any, ...]:
         """The row that two rows make."""
         one = None if pair[0] is None else left.rows[pair[0]]
         other = None if pair[1] is None else right.rows[pair[1]]
@@ -165,7 +163,9 @@ class Join:
                 if self.lower <= times[1][other] - times[0][one] <= self.upper
             ]
             made = with_outer(self.how, met, len(left.rows), len(right.rows))
-            return [(one, other, time if time is not None else own_time(one, other, times)) for one, other, time in made]
+            return [
+                (one, other, time if time is not None else own_time(one, other, times)) for one, other, time in made
+            ]
         return self.window_pairs(keys, times) if self.kind == "window" else self.asof_pairs(right, keys, times)
 
     def window_pairs(self, keys: tuple[list[Any], list[Any]], times: tuple[list[int], list[int]]) -> list[Pair]:

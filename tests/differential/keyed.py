@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-import jetfast as jf
 from jetfast.api.pipeline import Pipeline
 from jetfast.api.stage import Stage
 from tests.differential.aggregates import Aggregate, Held, is_near
@@ -150,7 +149,11 @@ class RollingAggregate:
                 raise FailsError(f"n{node}") from error
         types: dict[str, Any] = dict(flow.types)
         types |= {name: each.result_type(flow) for name, each in zip(names, self.aggregates, strict=True)}
-        near = {name for name, each in zip(names, self.aggregates, strict=True) if is_near(each, flow) or types[name] is None}
+        near = {
+            name
+            for name, each in zip(names, self.aggregates, strict=True)
+            if is_near(each, flow) or types[name] is None
+        }
         return flow.of(rows, types=types, ordered=False, near=flow.near | near)
 
     def smaller(self) -> Iterator["RollingAggregate"]:

@@ -46,7 +46,10 @@ def run_quietly(program: Program, number: int = 0) -> Outcome:
     """Run a program without its log and prints."""
     logging.disable(logging.CRITICAL)
     try:
-        with contextlib.redirect_stdout(io.StringIO()), tempfile.TemporaryDirectory(prefix="differential-") as directory:
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            tempfile.TemporaryDirectory(prefix="differential-") as directory,
+        ):
             kind, why = run(program, Path(directory))
     except Exception as error:  # the oracle's own, or that of reading results: the campaign goes through
         place = traceback.extract_tb(error.__traceback__)[-1]

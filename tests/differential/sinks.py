@@ -16,9 +16,7 @@ import pyarrow.parquet as pq
 from tests.differential.values import is_list, plain, to_exact
 
 Types = Mapping[str, pa.DataType | None]
-TIME = re.compile(
-    r"(?:(-?\d{4,})-(\d\d)-(\d\d))?(?:[T ]?(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?(Z|[+-]\d\d:?\d\d)?$"
-)
+TIME = re.compile(r"(?:(-?\d{4,})-(\d\d)-(\d\d))?(?:[T ]?(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?(Z|[+-]\d\d:?\d\d)?$")
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -79,7 +77,8 @@ def read_csv(path: Path, types: Types) -> tuple[list[str], list[tuple[Any, ...]]
         null_values=[""],
         quoted_strings_can_be_null=False,
     )
-    table = pa.csv.read_csv(path, convert_options=options, parse_options=pa.csv.ParseOptions(newlines_in_values=True))
+    parsing = pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+    table = pa.csv.read_csv(path, convert_options=options, parse_options=parsing)
     columns = [
         [from_text(text, types[name]) for text in table[name].to_pylist()] if name in types else []
         for name in table.column_names
@@ -144,5 +143,3 @@ def ticks_of_text(text: str, data_type: pa.DataType) -> int:
     nanoseconds = seconds * 10**9 + int((fraction or "0").ljust(9, "0"))
     unit = "ms" if pa.types.is_date64(data_type) else data_type.unit
     return nanoseconds // NANOSECONDS[unit]
-
-

@@ -125,26 +125,26 @@ def parquet_column(written: pa.DataType, data_type: pa.DataType, values: list[An
         raise DoesNotFitError("files of types with layouts are for tests of files")
     if pa.types.is_duration(data_type) or pa.types.is_null(data_type) or pa.types.is_float16(data_type):
         raise DoesNotFitError("not in Parquet")
-    if pa.types.is_decimal(data_type) and not pa.types.is_decimal128(data_type) or pa.types.is_uint32(data_type):
+    if (pa.types.is_decimal(data_type) and not pa.types.is_decimal128(data_type)) or pa.types.is_uint32(data_type):
         raise DoesNotFitError("not in Parquet")
     if pa.types.is_date64(data_type):
         return pa.date32(), [None if value is None else value // 86_400_000 for value in values]
-    if pa.types.is_timestamp(data_type) or pa.types.is_time(data_type):
-        if data_type.unit == "s":
-            if any(value is not None and abs(value) > 2**50 for value in values):
-                raise DoesNotFitError("out of range in milliseconds")
-            longer = pa.timestamp("ms", data_type.tz) if pa.types.is_timestamp(data_type) else pa.time32("ms")
-            return longer, [None if value is None else value * 1000 for value in values]
+    if (pa.types.is_timestamp(data_type) or pa.types.is_time(data_type)) and data_type.unit == "s":
+        if any(value is not None and abs(value) > 2**50 for value in values):
+            raise DoesNotFitError("out of range in milliseconds")
+        longer = pa.timestamp("ms", data_type.tz) if pa.types.is_timestamp(data_type) else pa.time32("ms")
+        return longer, [None if value is None else value * 1000 for value in values]
     return data_type, values
 
 
 def computed(flow: Flow, tree: Tree, on_error: str, step: str, name: str) -> list[Any]:
     """Values of an expression. Raises DoesNotFitError where it is not certain, FailsError where the job must fail."""
-    flow.require_exact(*tree.columns(), *list(flow.names)[:0]) if tree.columns() else None
+    if tree.columns():
+        flow.require_exact(*tree.columns())
     for each, data_type in columns_of(tree):
         if flow.types[each] != data_type:
             raise DoesNotFitError("another type")
-    watch = Watch()
+    watch = Watch(forgives=on_error == "null")
     values = []
     failed = False
     for row in flow.rows:
@@ -153,7 +153,7 @@ def computed(flow: Flow, tree: Tree, on_error: str, step: str, name: str) -> lis
         except RowError:
             failed = True
             values.append(None)
-    if not watch.is_certain:
+    if not watch.is_certain and not watch.forgives:
         raise DoesNotFitError("an error beside null")
     if failed and on_error == "fail":
         raise FailsError(step, name)
@@ -453,7 +453,11 @@ class Union:
 
     def build(self, pipeline: Pipeline, name: str, stages: Sequence[Stage]) -> Stage:
         (stage,) = stages
-        other = stage.select(*stage.schema.names, name=f"{name} (columns)") if self.selected else stage.peek(1, name=f"{name} (look)")
+        other = (
+            stage.select(*stage.schema.names, name=f"{name} (columns)")
+            if self.selected
+            else stage.peek(1, name=f"{name} (look)")
+        )
         return stage.union(other, name=name)
 
     def compute(self, node: int, flows: Sequence[Flow]) -> Flow:
@@ -488,9 +492,14 @@ class Sort:
             if pa.types.is_nested(flow.types[name]) or pa.types.is_interval(flow.types[name]):
                 return flow.of(rows, ordered=False)  # refused when it is built
             known = [row for row in rows if row[place] is not None and not is_nan(row[place])]
-            known.sort(key=lambda row: to_order(row[place]), reverse=descending)  # noqa: B023
+            known.sort(key=lambda row: to_order(row[place]), reverse=descending)
             rows = known + [row for row in rows if is_nan(row[place])] + [row for row in rows if row[place] is None]
-        groups = {tuple(to_order(row[flow.place(name)]) if row[flow.place(name)] is not None else None for name in self.columns) for row in rows}
+        groups = {
+            tuple(
+                to_order(row[flow.place(name)]) if row[flow.place(name)] is not None else None for name in self.columns
+            )
+            for row in rows
+        }
         all_differ = len(groups) == len(rows)
         return flow.of(rows, ordered=flow.ordered or all_differ, sorted_output=flow.ordered or all_differ)
 

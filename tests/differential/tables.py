@@ -16,8 +16,43 @@ import pyarrow as pa
 
 from tests.differential.values import plain, ticks_of, to_arrow
 
-TEXTS = ["", "a", "b", "ab", "B", " ", "ä", "ß", "日本", "\U0001f600", "7", "-12", "null", 'q"u,o\'te', "a much longer text than a view holds"]
-FLOATS = [0.0, -0.0, 1.0, -1.0, 0.1, 1.5, -2.75, 3.0, 1e6, 1e-300, 1e20, 16777217.0, 9007199254740993.0, 5e-324, 1.7976931348623157e308, float("nan"), float("inf"), float("-inf")]
+TEXTS = [
+    "",
+    "a",
+    "b",
+    "ab",
+    "B",
+    " ",
+    "ä",
+    "ß",
+    "日本",
+    "\U0001f600",
+    "7",
+    "-12",
+    "null",
+    "q\"u,o'te",
+    "a much longer text than a view holds",
+]
+FLOATS = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.1,
+    1.5,
+    -2.75,
+    3.0,
+    1e6,
+    1e-300,
+    1e20,
+    16777217.0,
+    9007199254740993.0,
+    5e-324,
+    1.7976931348623157e308,
+    float("nan"),
+    float("inf"),
+    float("-inf"),
+]
 SAFE_FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, -2.75, 3.0, 100.25, 1e6]
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "+05:30"]
 UNITS = ["s", "ms", "us", "ns"]
@@ -145,7 +180,9 @@ def draw_table(random: Random, *, prefix: str, timed: bool) -> Table:
     columns = [draw_column(random, f"{prefix}{number}") for number in range(random.randint(2, 5))]
     columns.append(Column("k", draw_key_type(random), random.getrandbits(32), random.choice([0.0, 0.2]), 4, "small"))
     if timed:
-        columns.append(Column("t", draw_time_type(random), random.getrandbits(32), random.choice([0, 0, 0.1]), 0, "times"))
+        columns.append(
+            Column("t", draw_time_type(random), random.getrandbits(32), random.choice([0, 0, 0.1]), 0, "times")
+        )
     random.shuffle(columns)
     cuts = tuple(random.choice([0, 1, 2, 7, 16, 64]) for _ in range(random.randint(1, 4)))
     return Table(
@@ -162,7 +199,9 @@ def draw_column(random: Random, name: str) -> Column:
     """A column of any type, mostly of those that people use."""
     data_type = draw_layout(random, draw_type(random))
     values = "small" if random.random() < 0.6 else "any"
-    return Column(name, data_type, random.getrandbits(32), random.choice([0.0, 0.0, 0.2, 0.9]), random.choice([0, 0, 3]), values)
+    return Column(
+        name, data_type, random.getrandbits(32), random.choice([0.0, 0.0, 0.2, 0.9]), random.choice([0, 0, 3]), values
+    )
 
 
 def draw_time_type(random: Random) -> pa.DataType:
@@ -174,12 +213,48 @@ def draw_time_type(random: Random) -> pa.DataType:
 
 def draw_key_type(random: Random) -> pa.DataType:
     """A type that keys often have."""
-    kinds = [pa.string(), pa.int64(), pa.int32(), pa.string(), pa.bool_(), pa.float64(), pa.date32(), pa.int8(), pa.decimal128(9, 2)]
+    kinds = [
+        pa.string(),
+        pa.int64(),
+        pa.int32(),
+        pa.string(),
+        pa.bool_(),
+        pa.float64(),
+        pa.date32(),
+        pa.int8(),
+        pa.decimal128(9, 2),
+    ]
     return draw_layout(random, random.choice(kinds))
 
 
-NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float32(), pa.float64(), pa.float64()]
-RARE = [pa.null(), pa.float16(), pa.binary(5), pa.month_day_nano_interval(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"), pa.date64(), pa.large_binary(), pa.decimal256(50, 7), pa.decimal256(20, 3)]
+NUMBERS = [
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.int64(),
+    pa.uint8(),
+    pa.uint16(),
+    pa.uint32(),
+    pa.uint64(),
+    pa.float32(),
+    pa.float64(),
+    pa.float64(),
+]
+RARE = [
+    pa.null(),
+    pa.float16(),
+    pa.binary(5),
+    pa.month_day_nano_interval(),
+    pa.time32("s"),
+    pa.time32("ms"),
+    pa.time64("us"),
+    pa.time64("ns"),
+    pa.date64(),
+    pa.large_binary(),
+    pa.decimal256(50, 7),
+    pa.decimal256(20, 3),
+]
 RARE += [pa.decimal32(7, 2), pa.decimal64(15, 4)]
 
 
@@ -250,7 +325,11 @@ def draw_value(random: Random, data_type: pa.DataType, *, small: bool) -> Any:
     if isinstance(data_type, pa.BaseExtensionType):
         if data_type.extension_name == "arrow.json":
             return random.choice(['{"a": 1}', "[]", "null"])
-        return uuid.UUID(int=random.getrandbits(128)).bytes if data_type.extension_name == "arrow.uuid" else draw_value(random, data_type.storage_type, small=small)
+        return (
+            uuid.UUID(int=random.getrandbits(128)).bytes
+            if data_type.extension_name == "arrow.uuid"
+            else draw_value(random, data_type.storage_type, small=small)
+        )
     if pa.types.is_dictionary(data_type) or pa.types.is_run_end_encoded(data_type):
         return draw_value(random, data_type.value_type, small=small)
     if pa.types.is_map(data_type):

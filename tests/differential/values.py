@@ -137,7 +137,9 @@ def to_lists(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     if pa.types.is_fixed_size_list(data_type):
         padded = [(None,) * data_type.list_size if value is None else value for value in values]
         mask = pa.array([value is None for value in values], pa.bool_())
-        return pa.FixedSizeListArray.from_arrays(to_arrow(flat(padded), data_type.value_type), type=data_type, mask=mask)
+        return pa.FixedSizeListArray.from_arrays(
+            to_arrow(flat(padded), data_type.value_type), type=data_type, mask=mask
+        )
     elements = to_arrow(flat(values), data_type.value_type)
     if pa.types.is_list_view(data_type) or pa.types.is_large_list_view(data_type):
         is_large = pa.types.is_large_list_view(data_type)

@@ -153,9 +153,7 @@ class WindowAggregate:
         near = frozenset(result for result, aggregate in self.aggregates if is_near(aggregate, flow))
         near |= {result for result, data_type in types.items() if data_type is None}
         shift = 0 if self.window.is_session else -1
-        made = flow.of(
-            rows, types=types, time="window_end", shift_us=shift, ordered=False, near=near
-        )
+        made = flow.of(rows, types=types, time="window_end", shift_us=shift, ordered=False, near=near)
         return self.best_of(made) if self.best else made
 
     def value(self, aggregate: Aggregate, flow: Flow, held: Sequence[Held], node: int) -> Any:
@@ -179,11 +177,11 @@ class WindowAggregate:
                 own = flow.place(name)
                 if not can_order(flow.types[name]):
                     raise DoesNotFitError("keys without order")
-                rows.sort(key=lambda row: (row[own] is None, to_order(row[own]) if row[own] is not None else 0))  # noqa: B023
+                rows.sort(key=lambda row: (row[own] is None, to_order(row[own]) if row[own] is not None else 0))
             known = [row for row in rows if row[place] is not None]
             ranks = {key: rank for rank, key in enumerate(sorted({to_order(row[place]) for row in known}))}
             sign = 1 if self.ascending else -1
-            known.sort(key=lambda row: sign * ranks[to_order(row[place])])  # noqa: B023
+            known.sort(key=lambda row: sign * ranks[to_order(row[place])])
             ordered = known + [row for row in rows if row[place] is None]
             found += [(*row, rank + 1) for rank, row in enumerate(ordered[: self.best])]
         return flow.of(found, types={**flow.types, "rank": pa.int64()})
@@ -223,7 +221,10 @@ class Cogroup:
 
     def named(self) -> list[dict[str, Aggregate]]:
         """Aggregates of both stages by the names of their results."""
-        return [{f"{side}{number}": each for number, each in enumerate(own)} for side, own in zip("ab", self.aggregates, strict=True)]
+        return [
+            {f"{side}{number}": each for number, each in enumerate(own)}
+            for side, own in zip("ab", self.aggregates, strict=True)
+        ]
 
     def build(self, pipeline: Pipeline, name: str, stages: Sequence[Stage]) -> Stage:
         left, right = (stage.group_by(col(key).alias("key")) for stage, key in zip(stages, self.keys, strict=True))
@@ -271,10 +272,14 @@ class Cogroup:
 
     def groups(self, left: Flow, right: Flow) -> dict[tuple[Any, Span], tuple[list[Held], list[Held]]]:
         """Rows of both stages by key and window; sessions are made of both."""
-        both = Flow({"key": left.types[self.keys[0]], "at": MOMENT}, (
-            *zip(left.column(self.keys[0]), left.moments(), strict=True),
-            *zip(right.column(self.keys[1]), right.moments(), strict=True),
-        ), "at")
+        both = Flow(
+            {"key": left.types[self.keys[0]], "at": MOMENT},
+            (
+                *zip(left.column(self.keys[0]), left.moments(), strict=True),
+                *zip(right.column(self.keys[1]), right.moments(), strict=True),
+            ),
+            "at",
+        )
         found: dict[tuple[Any, Span], tuple[list[Held], list[Held]]] = {}
         for group, rows in grouped(both, ("key",), self.window).items():
             sides: tuple[list[Held], list[Held]] = ([], [])
@@ -284,4 +289,3 @@ class Cogroup:
                 sides[side].append(Held(dict(zip(flow.types, flow.rows[place], strict=True)), held.moment, place))
             found[group] = sides
         return found
-
