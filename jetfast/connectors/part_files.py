@@ -292,6 +292,7 @@ class TransactionalPartFiles(TransactionalWriter):
 
     def prepare(self, transaction: str) -> bool:
         self.open_files[transaction].end_file()
+        del self.open_files[transaction]  # another writer commits it, by the names of its files
         return True
 
     def commit(self, transaction: str, token: bytes) -> None:
@@ -308,7 +309,6 @@ class TransactionalPartFiles(TransactionalWriter):
                         f"or by another job that writes to the same directory"
                     )
         self.directory.publish(sealed)
-        self.open_files.pop(transaction, None)
 
     def rollback(self, transaction: str) -> None:
         files = self.open_files.pop(transaction, None)

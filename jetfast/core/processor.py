@@ -1,6 +1,7 @@
 """The contract between the engine and whatever processes rows.
 
-A processor is one parallel instance of a vertex. It is called by one thread at a time and never locks.
+A processor is one parallel instance of a vertex. It is called by one thread at a time and never locks. The exceptions
+are `commit_prepared` and `end_commits`: if the processor blocks (`cooperative` False), a second thread calls these two.
 
 Output is *pulled*: every method that may give output returns an iterable (a tuple, a list or a generator), and the
 engine takes the next element only when there is room for it downstream. Until the iterable is exhausted nothing else of
@@ -9,8 +10,8 @@ fall inside a half-emitted result. (Those two must not wait for room downstream:
 end of the snapshot. They touch transactions, never rows.)
 
     open -> [restore_snapshot* -> finish_restore] -> ( process | process_watermark | complete_edge | poll
-            | process_barrier -> save_snapshot -> prepare ... commit )*
-            -> complete -> (save_snapshot -> prepare ... commit)* -> close
+            | process_barrier -> save_snapshot -> prepare ... [commit_prepared ->] commit )*
+            -> complete -> (save_snapshot -> prepare ... [commit_prepared ->] commit)* -> close -> end_commits
 
 Three shapes were weighed. Jet's (`offer` returns False, the processor must resume where it was) makes every author
 write a state machine by hand. Returning all output at once cannot bound memory. Iterables cost one generator per batch
@@ -185,12 +186,24 @@ class Processor:
         """
         return True
 
+    def commit_prepared(self, snapshot_id: int) -> None:
+        """First part of phase 2 of a round that succeeded: make visible outside what was prepared for it. May block.
+
+        If the processor blocks (`cooperative` False), a second thread calls this at once, whatever the processor's own
+        thread does: phase 2 never waits behind a blocked write. So it may only touch what no other method changes
+        between `prepare` and `commit`, and it must not share a connection with them. An error ends the execution.
+        """
+
     def commit(self, snapshot_id: int, success: bool) -> bool:
         """Phase 2, idempotent. `success` False: the round failed, keep what was prepared. Returns False: call again.
 
-        Called once in each round, whatever happened in phase 1. An error ends the execution.
+        Called once in each round, whatever happened in phase 1; after `commit_prepared`, if the round succeeded. An
+        error ends the execution.
         """
         return True
+
+    def end_commits(self) -> None:
+        """Release what `commit_prepared` uses, on the thread that calls it. Called once, after `close`."""
 
     def close(self, error: BaseException | None) -> None:
         """Called exactly once at the end, also after a failure (`error`) and if `open` failed. Release everything."""

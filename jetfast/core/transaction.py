@@ -123,6 +123,13 @@ class TransactionalWriter:
     A writer may be asked to commit or roll back any transaction of its sink, also one of another processor or of an
     earlier execution, which it has never seen.
 
+    A processor opens two writers. One takes rows and prepares; the other commits and forgets, on another thread, while
+    the first may be blocked in `write`. A commit must never wait for a write: an outside system keeps locks for what is
+    prepared, a statement of another user may wait for these locks, and the write behind that statement. So writers
+    share no connection, and what is open in one does not block a commit in the other. A `write` that waits for a lock
+    must give up after a while with a RestartableError, for that lock may depend on an open transaction of another
+    processor; the restart rolls that back.
+
     Errors: RestartableError if the system cannot be reached or an outcome is not known: the job restarts from its last
     snapshot and all that is in doubt is settled then. Any other error of `begin`, `write`, `seal` and `resume` is taken
     for one of the rows and fails the job; of the other methods it is taken for a RestartableError, but for

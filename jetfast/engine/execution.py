@@ -16,6 +16,7 @@ from jetfast.core.items import Item
 from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.core.routing import RoutingKind
 from jetfast.core.snapshot_kind import SnapshotKind
+from jetfast.engine.commit_thread import CommitThread
 from jetfast.engine.execution_listener import ExecutionListener
 from jetfast.engine.execution_plan import (
     EdgePlan,
@@ -159,6 +160,7 @@ class Execution:
         """By tasklet."""
         self.queues: dict[ChannelId, SpscQueue] = {}
         self.workers: list[Worker] = []
+        self.commit_threads: list[CommitThread] = []
         self.error: BaseException | None = None
         """Why the execution ends early; None while it runs and after a regular end."""
         self.listener: ExecutionListener | None = None
@@ -211,7 +213,8 @@ class Execution:
         None if all came to their end, else with the first error (JobCancelledError after `cancel`).
         """
         self.begin(listener, len(self.workers))
-        threads: list[Worker | StateWriterThread] = list(self.workers)
+        self._add_commit_threads()
+        threads: list[Worker | StateWriterThread] = [*self.commit_threads, *self.workers]
         if self.writer_thread is not None:
             threads.insert(0, self.writer_thread)
         for place in threads:
@@ -227,6 +230,17 @@ class Execution:
                 if isinstance(place, Worker):
                     place.run()  # finds that it must stop, and closes its processors
         self._end_if_nothing_runs()
+
+    def _add_commit_threads(self) -> None:
+        """Give each processor that blocks and commits a second thread, which must not wait for the first."""
+        if self.settle_only:
+            return
+        for tasklet in self.tasklets:
+            commits = type(tasklet.processor).commit_prepared is not Processor.commit_prepared
+            if commits and not tasklet.cooperative and isinstance(tasklet, SnapshotTasklet):
+                name = f"jetfast-{self.job}-{self.member}-{tasklet.name}-commits"
+                tasklet.commits = CommitThread(name, tasklet, self.fail, self._wake)
+                self.commit_threads.append(tasklet.commits)
 
     def begin(self, listener: ExecutionListener, runners: int) -> None:
         """The first part of `start`: it runs, on so many threads, each of which calls `runner_ended` at its end.
@@ -248,7 +262,10 @@ class Execution:
 
     def end_snapshot(self, snapshot_id: int, success: bool) -> None:
         """Phase 2 of a round. Any thread; returns at once."""
-        self._snapshots().end(snapshot_id, success)
+        ending = self._snapshots().end(snapshot_id, success)
+        if ending is not None and success:
+            for commits in self.commit_threads:
+                commits.commit_soon(ending)
         self._end_if_nothing_runs()
 
     def cancel(self, error: BaseException | None = None) -> None:
@@ -283,7 +300,7 @@ class Execution:
         write lies where nobody looks.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        threads = [worker.thread for worker in self.workers]
+        threads = [worker.thread for worker in self.workers] + [commits.thread for commits in self.commit_threads]
         if self.writer_thread is not None and self.error is None:
             threads.append(self.writer_thread.thread)
         others = [thread for thread in threads if thread is not threading.current_thread()]
@@ -327,6 +344,8 @@ class Execution:
             self.state = "finished"
         if self.writer_thread is not None:
             self.writer_thread.stop()
+        for commits in self.commit_threads:
+            commits.stop()
         assert self.listener is not None
         self.listener.finished(self.error)
 

@@ -152,12 +152,16 @@ class ProcessorTasklet:
             # What a processor says itself is in the message already: its own cause tells more.
             raise self.explain(error) from (isinstance(error, JobFailedError) and error.__cause__) or error
 
-    def explain(self, error: Exception, when: str = "") -> Exception:
-        """The error that names step, member and processor; one that is not the user's stays as it is."""
+    def explain(self, error: Exception, when: str = "", blame_batch: bool = True) -> Exception:
+        """The error that names step, member and processor, and the batch in work (`blame_batch`).
+
+        An error that is not the user's stays as it is.
+        """
         if isinstance(error, RestartableError | ProtocolError):
             return error
         context = self.context
-        origin = None if self.batch is None else self.batch.origin
+        batch = self.batch if blame_batch else None
+        origin = None if batch is None else batch.origin
         where = "" if origin is None else f", rows from number {origin[1]} on of source partition {origin[0]!r}"
         kinds = (DataLostError, JobFailedError, SnapshotDamaged)
         kind = next((kind for kind in kinds if isinstance(error, kind)), None)

@@ -10,7 +10,7 @@
                               answers <--------- done
     snapshot_saved <--------- when all have
     end_snapshot n, success > ending, wake
-                                                 commit
+                                                 commit_prepared (see `commit_thread`), commit
                               answers <--------- done
     snapshot_ended <--------- when all have
 
@@ -162,8 +162,8 @@ class SnapshotContext:
         if started is not before and self.tasklet_count == 0:
             self.tell().snapshot_saved(started.report())
 
-    def end(self, snapshot_id: int, success: bool) -> None:
-        """The coordinator begins phase 2; harmless if the message comes twice."""
+    def end(self, snapshot_id: int, success: bool) -> SnapshotEnding | None:
+        """The coordinator begins phase 2. Return it; None if the message comes twice, which is harmless."""
         with self.lock:
             current, ending = self.round, self.ending
             if current is None or current.snapshot_id != snapshot_id:
@@ -172,11 +172,12 @@ class SnapshotContext:
                     f"{'none' if current is None else current.snapshot_id}"
                 )
             if ending is not None and ending.round is current:
-                return
-            self.ending = SnapshotEnding(current, success, self.tasklet_count)
+                return None
+            self.ending = begun = SnapshotEnding(current, success, self.tasklet_count)
         self.wake()
         if self.tasklet_count == 0:
             self.tell().snapshot_ended(snapshot_id)
+        return begun
 
     @property
     def waits_for_edges(self) -> bool:

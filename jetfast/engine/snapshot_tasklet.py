@@ -15,6 +15,7 @@ from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import DONE, IDLE, Barrier
 from jetfast.core.processor import Processor, ProcessorContext, StateBatch
 from jetfast.core.snapshot_kind import SnapshotKind
+from jetfast.engine.commit_thread import CommitThread
 from jetfast.engine.inbound_edge import Inbound
 from jetfast.engine.outbound_edge import Outbox
 from jetfast.engine.processor_tasklet import ProcessorTasklet
@@ -30,6 +31,8 @@ class SnapshotTasklet(ProcessorTasklet):
     """As ProcessorTasklet, with snapshots. `restored` is the snapshot to start from, or None."""
 
     __slots__ = (
+        "commits",
+        "committed",
         "end_told",
         "ending",
         "failure",
@@ -61,6 +64,10 @@ class SnapshotTasklet(ProcessorTasklet):
         """What it has frozen and not prepared yet."""
         self.ending: SnapshotEnding | None = None
         """The last phase 2 that it has finished."""
+        self.commits: CommitThread | None = None
+        """Calls `commit_prepared` on its own thread; None: this tasklet does. Set before the tasklet is opened."""
+        self.committed: SnapshotEnding | None = None
+        """The last phase 2 of which `commit_prepared` is over. Written by the thread that calls it."""
         self.failure: Exception | None = None
         """Why its state could not be saved, if that is a reason to end the execution when the round is over."""
         self.stopped = False
@@ -128,19 +135,43 @@ class SnapshotTasklet(ProcessorTasklet):
         """Finish phase 2; False if it takes longer."""
         snapshot_id = ending.round.snapshot_id
         if self.failure is not None:
-            self.batch = None  # it is not to blame
-            raise self.explain(self.failure, f"in snapshot {snapshot_id}") from self.failure
+            raise self.explain(self.failure, f"in snapshot {snapshot_id}", blame_batch=False) from self.failure
+        if ending.success and self.committed is not ending:
+            if self.commits is not None:
+                return False
+            self.commit_prepared(self.processor, ending)
         try:
             if not self.processor.commit(snapshot_id, ending.success):
                 return False
         except Exception as error:
-            self.batch = None
-            raise self.explain(error, f"in phase 2 of snapshot {snapshot_id}") from error
+            raise self.explain(error, f"in phase 2 of snapshot {snapshot_id}", blame_batch=False) from error
         reach("after_commit_before_ack")
         self.ending = ending
         self.finished = ending.ends_execution
         self.snapshots.committed(ending)
         return True
+
+    def commit_prepared(self, processor: Processor, ending: SnapshotEnding) -> None:
+        """The part of phase 2 that `commits` does on its thread, if there is one."""
+        try:
+            processor.commit_prepared(ending.round.snapshot_id)
+        except Exception as error:
+            when = f"in phase 2 of snapshot {ending.round.snapshot_id}"
+            raise self.explain(error, when, blame_batch=False) from error
+        self.committed = ending
+
+    def close(self, error: BaseException | None) -> None:
+        """Close the processor, then wait for a commit that is under way."""
+        if self.closed:
+            return
+        processor = self.processor
+        try:
+            super().close(error)
+        finally:
+            if self.commits is None:
+                processor.end_commits()
+            else:
+                self.commits.end()
 
     @property
     def waits_for_outside(self) -> bool:

@@ -7,15 +7,22 @@
                     if none was begun since; a prepared one only if that can be taken back. Else it waits, and is
                     saved again, in order, with each further snapshot until one is decided.
 
+Two writers of the sink, so that a commit never waits behind a write that the system blocks:
+
+    transactions    rows, prepare, the restore; on the processor's thread
+    committer       `commit_prepared`: commits, forgets, sweeps; opened, used and closed on the thread that calls it
+
 Invariants:
 - Only what is `waiting` (sealed or prepared) is in a snapshot, and all of it; so phase 2 commits `waiting`.
 - Between `save_snapshot` and `commit` nobody here knows whether `waiting` is decided: it is not rolled back.
+- Between `prepare` and `commit` `waiting` and `decided` do not change: `commit_prepared` reads them on its thread.
 - Of transactions of earlier processors each is committed or rolled back by one processor: its index modulo the
   parallelism.
 """
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -66,6 +73,8 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         super().__init__(sink, schema)
         self.transactional_sink = sink
         self.transactions: TransactionalWriter | None = None
+        self.committer: TransactionalWriter | None = None
+        """Opened with the first commit."""
         self.current: _Transaction | None = None
         self.waiting: list[_Transaction] = []
         self.decided: list[str] = []
@@ -168,12 +177,41 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         self._look_whether_it_takes_input()
         return True
 
+    def commit_prepared(self, snapshot_id: int) -> None:
+        if self.context.guarantee is not Guarantee.EXACTLY_ONCE:
+            return
+        if self.failure is not None or not all(transaction.prepared for transaction in self.waiting):
+            raise ProtocolError(f"step {self.context.vertex!r}: a snapshot succeeded though it was not prepared")
+        sweep = self.context.now_us() - self.sweep_us >= SWEEP_US
+        if not (self.waiting or self.decided or sweep):
+            return
+        if self.committer is None:
+            self.committer = self.transactional_sink.open_transactions(self.schema, self.context)
+        for number, transaction in enumerate(self.waiting):
+            if number:
+                reach("between_two_commits")
+            self._commit(self.committer, transaction.text, transaction.token)
+        if self.decided:
+            try:
+                self.committer.forget(self.decided)
+            except Exception as error:
+                raise self._in_doubt("what tells of commits could not be removed", error) from error
+        if sweep:
+            self._sweep_late(self.committer)
+
+    def end_commits(self) -> None:
+        committer, self.committer = self.committer, None
+        if committer is not None:
+            committer.close()
+
     def commit(self, snapshot_id: int, success: bool) -> bool:
         transactions = self.transactions
         if transactions is None:
             return True
         if success:
-            self._commit_waiting(transactions)
+            self.decided = [transaction.text for transaction in self.waiting]
+            self.reserved = frozenset(self.decided)
+            self.waiting = []
         else:
             self._keep_waiting(transactions)
         self.saving = False
@@ -186,25 +224,7 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         now = self.context.now_us()
         self._check_timeout(now)
         self.round_us = now
-        if success and now - self.sweep_us >= SWEEP_US:
-            self._sweep_late(transactions)
         return True
-
-    def _commit_waiting(self, transactions: TransactionalWriter) -> None:
-        if self.failure is not None or not all(transaction.prepared for transaction in self.waiting):
-            raise ProtocolError(f"step {self.context.vertex!r}: a snapshot succeeded though it was not prepared")
-        for number, transaction in enumerate(self.waiting):
-            if number:
-                reach("between_two_commits")
-            self._commit(transactions, transaction.text, transaction.token)
-        if self.decided:
-            try:
-                transactions.forget(self.decided)
-            except Exception as error:
-                raise self._in_doubt("what tells of commits could not be removed", error) from error
-        self.decided = [transaction.text for transaction in self.waiting]
-        self.reserved = frozenset(self.decided)
-        self.waiting = []
 
     def _keep_waiting(self, transactions: TransactionalWriter) -> None:
         """A failed round: go on with the last transaction, if that can be; else it waits."""
@@ -252,12 +272,18 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         """Commit what the snapshot names, then roll back the rest."""
         named = {text: self._read_id(text) for text in self.restored}
         reach("restore_before_commit")
-        for text in self.restored:
-            if self._is_mine(named[text]):
-                if self.decided:
-                    reach("between_two_commits")
-                self._commit(transactions, text, self.restored[text])
-                self.decided.append(text)
+        try:
+            for text in self.restored:
+                if self._is_mine(named[text]):
+                    if self.decided:
+                        reach("between_two_commits")
+                    self._commit(transactions, text, self.restored[text])
+                    self.decided.append(text)
+        except RestartableError:
+            # The commit may wait for a statement that itself waits for the locks of what no snapshot names.
+            with suppress(Exception):
+                self._roll_back(transactions, self._unnamed(transactions))
+            raise
         self.reserved = frozenset(self.restored)
         reach("restore_between_commit_and_rollback")
         try:
@@ -286,7 +312,8 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         if transactions.rules.pool_size is not None:
             processors = range(context.index, max(context.parallelism_max, context.parallelism), context.parallelism)
             return [text for text in ids_to_probe(self.owner, processors) if text not in self.restored]
-        return self._of_earlier_executions(transactions.list_open(self.owner.prefix))
+        found = self._of_earlier_executions(transactions.list_open(self.owner.prefix))
+        return [text for text in found if text not in self.restored]
 
     def _of_earlier_executions(self, texts: Iterable[str]) -> list[str]:
         """Ids that this processor has to settle. If there is a later execution, that one counts, and we do not know."""

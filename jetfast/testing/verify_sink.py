@@ -131,7 +131,7 @@ class _Course:
                 continue
         self.let_nothing_fail()
         self.execution += 1
-        self.start(0, 1).close(None)
+        end(self.start(0, 1))
         self.look(self.row_count)
 
     def let_nothing_fail(self) -> None:
@@ -190,15 +190,15 @@ class _Course:
             for processor in processors:
                 fate = self.random.random()
                 if fate < 0.5:
-                    processor.close(error)
+                    end(processor, error)
                 elif fate < 0.8:
                     self.unheard.append(processor)
             raise
         self.let_the_unheard_act()
         for processor in self.unheard:
-            processor.close(JobCancelledError("its lease has run out"))
+            end(processor, JobCancelledError("its lease has run out"))
         for processor in processors:
-            processor.close(None)
+            end(processor)
 
     def write_all(self, processors: list[TransactionalSinkProcessor]) -> None:
         """Rows and rounds by turns."""
@@ -249,6 +249,8 @@ class _Course:
             self.decided = snapshot
         self.reach("after_execution_record")
         for processor in processors:
+            if success:
+                processor.commit_prepared(snapshot_id)
             while not processor.commit(snapshot_id, success):
                 self.reach("before_phase2")
         self.reach("after_commit_before_ack")
@@ -280,4 +282,10 @@ class _Course:
                 processor.prepare(99)
             except RestartableError as error:
                 self.unheard.remove(processor)
-                processor.close(error)
+                end(processor, error)
+
+
+def end(processor: TransactionalSinkProcessor, error: BaseException | None = None) -> None:
+    """Close a processor as the engine does."""
+    processor.close(error)
+    processor.end_commits()

@@ -19,7 +19,7 @@ from jetfast.core.processor import StateBatch
 from jetfast.errors import DataLostError, JobDefinitionError, JobFailedError, RestartableError
 from jetfast.testing import VirtualClock, verify_sink
 from tests.connectors.reading import read_all
-from tests.processors.transactional_runs import SCHEMA, opened, restored, rows_of, saved
+from tests.processors.transactional_runs import SCHEMA, opened, phase_2, restored, rows_of, saved
 
 FORMATS = ["parquet", "csv", "json", "ipc", "ipc_stream"]
 
@@ -66,12 +66,12 @@ def test_files_become_visible_with_the_snapshot_of_their_rows(tmp_path: Path, fi
     phase_1(processor)
     write(processor, 4)
     assert outside.visible() == []
-    processor.commit(1, True)
+    phase_2(processor)
     assert outside.ids() == [1, 2, 3]
     assert len(outside.visible()) == 1
     processor.complete()
     phase_1(processor)
-    processor.commit(2, True)
+    phase_2(processor, 2)
     processor.close(None)
     assert outside.ids() == [1, 2, 3, 4]
     assert outside.hidden() == []
@@ -85,7 +85,7 @@ def test_names_tell_processor_job_execution_and_sequence(tmp_path: Path) -> None
         write(processor, row)
         phase_1(processor)
         assert outside.hidden() == [f".jetfast.job.a1b2c3d4e5.sink.17.3.{row}.0.csv.tmp"]
-        processor.commit(1, True)
+        phase_2(processor)
     assert outside.visible() == ["part-00003-a1b2c3d4-17-000000-0.csv", "part-00003-a1b2c3d4-17-000001-0.csv"]
 
 
@@ -108,7 +108,7 @@ def test_a_crash_between_two_renames_leaves_each_row_in_one_file(
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", rename)
         with pytest.raises(RestartableError, match="could not be committed: the power is gone"):
-            processor.commit(1, True)
+            phase_2(processor)
     assert (len(outside.visible()), len(outside.hidden())) == (1, 2)
     for execution in (2, 3):
         restored(outside, states, execution=execution)
@@ -259,7 +259,7 @@ def test_files_are_ended_by_size_and_by_age(tmp_path: Path, options: dict[str, s
         write(processor, 10 + row)
         clock.advance("5s")
     phase_1(processor)
-    processor.commit(1, True)
+    phase_2(processor)
     assert len(outside.visible()) == (6 if "file_size" in options else 2)
     assert outside.ids() == [0, 1, 2, 10, 11, 12]
 
@@ -303,7 +303,7 @@ def test_a_result_without_rows_can_be_read(tmp_path: Path, guarantee: Guarantee)
         processor.finish_restore()
         processor.complete()
         phase_1(processor)
-        processor.commit(1, True)
+        phase_2(processor)
         processor.close(None)
     assert len(outside.visible()) == 1
     assert files(tmp_path).schema == SCHEMA
@@ -320,11 +320,11 @@ def test_what_is_to_be_overwritten_goes_when_the_first_files_become_visible_and_
     write(first, 1)
     states = phase_1(first)
     assert outside.ids() == [7, 8]
-    first.commit(1, True)
+    phase_2(first)
     second = restored(outside, states, job_id="a1b2c3d4e5", execution=2)
     write(second, 2)
     phase_1(second)
-    second.commit(1, True)
+    phase_2(second)
     assert outside.ids() == [1, 2]
     assert outside.hidden() == []
 
@@ -338,7 +338,7 @@ def test_a_job_that_begins_anew_under_its_old_id_replaces_what_was_there_at_subm
         processor.finish_restore()
         write(processor, execution)
         phase_1(processor)
-        processor.commit(1, True)
+        phase_2(processor)
         assert outside.ids() == [execution]
 
 
@@ -347,7 +347,7 @@ def test_files_of_a_cancelled_job_that_are_not_decided_go(tmp_path: Path) -> Non
     processor = restored(outside, [])
     write(processor, *range(40_000))
     phase_1(processor)
-    processor.commit(1, False)
+    phase_2(processor, success=False)
     write(processor, *range(40_000))
     processor.close(RestartableError("cancelled"))
     assert outside.names() == []

@@ -14,7 +14,8 @@ from jetfast.processors.sink import WriteSink
 from jetfast.processors.transactional_sink import SWEEP_US, TransactionalSinkProcessor
 from jetfast.testing import Faults, StoredRows, TransactionalMemory, VirtualClock, verify_sink
 from jetfast.testing.outside_system import Fault
-from tests.processors.transactional_runs import names, opened, restored, rows_of, saved
+from jetfast.testing.transactional_memory import TransactionalMemoryWriter
+from tests.processors.transactional_runs import names, opened, phase_2, restored, rows_of, saved
 
 OWNER = TransactionOwner("job", "", "sink")
 
@@ -51,7 +52,7 @@ def saved_row() -> StateBatch:
 
 def run_round(processor: TransactionalSinkProcessor, success: bool = True) -> list[StateBatch]:
     states = phase_1(processor)
-    assert processor.commit(1, success)
+    assert phase_2(processor, success=success)
     return states
 
 
@@ -113,7 +114,7 @@ def test_rows_become_visible_with_phase_2_of_their_snapshot(kind):
     write(processor, 2)
     assert names(phase_1(processor)) == outside.in_doubt()
     assert ids(outside) == []
-    assert processor.commit(1, True)
+    assert phase_2(processor)
     assert ids(outside) == [1, 2]
     assert processor.context.counters == {"rows_written": 2}
 
@@ -125,7 +126,7 @@ def test_only_transactions_in_the_snapshot_are_committed_by_its_phase_2():
     states = saved(processor)
     write(processor, 2)  # after the barrier, before the first transaction is prepared
     assert processor.prepare(1)
-    assert processor.commit(1, True)
+    assert phase_2(processor)
     assert ids(outside) == [1]
     assert names(states) == [free(1, 0, 0)]
     assert outside.in_doubt() == [free(1, 0, 1)]
@@ -190,7 +191,7 @@ def test_a_transaction_whose_state_was_not_stored_is_continued():
     write(processor, 1)
     saved(processor)
     assert not processor.takes_input
-    assert processor.commit(1, False)  # without prepare
+    assert phase_2(processor, success=False)  # without prepare
     assert processor.takes_input
     write(processor, 2)
     assert names(run_round(processor)) == [free(1, 0, 0)]
@@ -203,7 +204,7 @@ def test_a_transaction_that_is_half_prepared_is_not_continued():
     write(processor, 1)
     saved(processor)
     assert not processor.prepare(1)
-    assert processor.commit(1, False)
+    assert phase_2(processor, success=False)
     write(processor, 2)
     outside.faults.active = False
     assert names(run_round(processor)) == [free(1, 0, 0), free(1, 0, 1)]
@@ -218,7 +219,7 @@ def test_a_prepare_whose_outcome_is_unknown_fails_the_round_and_then_asks_for_a_
     with pytest.raises(RestartableError, match=r"sink.*could not be prepared: .*the connection broke during prepare"):
         processor.prepare(1)
     with pytest.raises(RestartableError, match="could not be prepared"):
-        processor.commit(1, False)
+        phase_2(processor, success=False)
     outside.faults.active = False
     assert names(states) == outside.in_doubt()
     restored(outside, [], execution=2)
@@ -232,7 +233,7 @@ def test_a_commit_whose_outcome_is_unknown_asks_for_a_restart_which_commits_agai
     states = phase_1(processor)
     fail(outside, "commit")
     with pytest.raises(RestartableError, match="could not be committed"):
-        processor.commit(1, True)
+        phase_2(processor)
     outside.faults.active = False
     restored(outside, states, execution=2)
     assert ids(outside) == [1]
@@ -244,23 +245,25 @@ def test_what_the_system_refuses_in_either_phase_is_no_reason_to_restart(kind, m
     outside = KINDS[kind]()
     processor = restored(outside, [])
 
-    def refuse(transaction, token=b""):
+    def refuse(writer, transaction, token=b""):
         raise JobFailedError("row 7 violates a constraint")
 
     write(processor, 7)
     saved(processor)
-    monkeypatch.setattr(processor.transactions, "prepare", refuse)
+    monkeypatch.setattr(TransactionalMemoryWriter, "prepare", refuse)
     with pytest.raises(JobFailedError, match=r"sink.*could not be prepared: row 7 violates"):
         processor.prepare(1)
     with pytest.raises(JobFailedError, match="could not be prepared"):
-        processor.commit(1, False)
+        phase_2(processor, success=False)
     processor.close(JobFailedError("the job has failed"))
+    monkeypatch.undo()
     processor = restored(outside, [], execution=2)
     write(processor, 7)
     states = phase_1(processor)
-    monkeypatch.setattr(processor.transactions, "commit", refuse)
+    monkeypatch.setattr(TransactionalMemoryWriter, "commit", refuse)
     with pytest.raises(JobFailedError, match=r"sink.*could not be committed: row 7 violates"):
-        processor.commit(1, True)
+        phase_2(processor)
+    monkeypatch.undo()
     restored(outside, states, execution=3)  # when the constraint is gone
     assert ids(outside) == [7]
 
@@ -274,7 +277,7 @@ def test_a_mark_that_cannot_be_removed_asks_for_a_restart():
     phase_1(processor)
     fail(outside, "forget")
     with pytest.raises(RestartableError, match="what tells of commits could not be removed"):
-        processor.commit(2, True)
+        phase_2(processor, 2)
 
 
 def test_a_success_without_prepare_is_refused():
@@ -282,7 +285,7 @@ def test_a_success_without_prepare_is_refused():
     write(processor, 1)
     saved(processor)
     with pytest.raises(ProtocolError, match="a snapshot succeeded though it was not prepared"):
-        processor.commit(1, True)
+        phase_2(processor)
 
 
 def test_what_is_open_at_the_end_of_the_input_goes_with_the_final_snapshot():
@@ -310,7 +313,7 @@ def test_with_two_ids_no_rows_are_taken_between_the_phases_and_with_three_they_a
         assert processor.takes_input == (size == 3)
         processor.prepare(1)
         assert processor.takes_input == (size == 3)
-        processor.commit(1, True)
+        phase_2(processor)
         assert processor.takes_input
 
 
@@ -438,7 +441,7 @@ def test_a_transaction_in_the_snapshot_that_was_aborted_is_an_error_that_says_da
     with pytest.raises(DataLostError, match=r"transaction .* is unknown: its rows are lost"):
         restored(outside, states, execution=2)
     with pytest.raises(DataLostError):
-        processor.commit(1, True)
+        phase_2(processor)
 
 
 def test_transactions_that_turn_up_late_are_rolled_back_now_and_then_and_at_the_end():
@@ -494,7 +497,7 @@ def test_what_tells_that_a_transaction_was_committed_is_kept_until_a_newer_snaps
     write(processor, 2)
     phase_1(processor)
     assert outside.outcomes[free(1, 0, 0)] == "committed"
-    processor.commit(2, True)
+    phase_2(processor, 2)
     assert list(outside.outcomes) == [free(1, 0, 1)]
     restored(outside, [], execution=2)
     assert not outside.outcomes
@@ -598,7 +601,7 @@ def test_without_exactly_once_rows_are_written_without_transactions(guarantee):
     assert saved(processor) == []
     assert ids(outside) == [1]  # flushed before the state is saved
     assert processor.prepare(1)
-    assert processor.commit(1, True)
+    assert phase_2(processor)
     write(processor, 2)
     processor.complete()
     processor.close(None)

@@ -47,3 +47,10 @@ def saved(processor: TransactionalSinkProcessor) -> list[StateBatch]:
 
 def names(states: list[StateBatch]) -> list[str]:
     return [row["transaction"] for state in states for row in state.rows.to_pylist()]
+
+
+def phase_2(processor: TransactionalSinkProcessor, snapshot_id: int = 1, success: bool = True) -> bool:
+    """Phase 2, as an engine with one thread does it."""
+    if success:
+        processor.commit_prepared(snapshot_id)
+    return processor.commit(snapshot_id, success)

@@ -187,15 +187,7 @@ def _write_the_record_unconditionally(original: Any) -> Any:
 
 
 def _acknowledge_without_commit(original: Any) -> Any:
-    def commit(self: Any, snapshot_id: int, success: bool) -> bool:
-        if success and self.transactions is not None:
-            self.decided, self.waiting = [transaction.text for transaction in self.waiting], []
-            self.saving = False
-            self._look_whether_it_takes_input()
-            return True
-        return bool(original(self, snapshot_id, success))
-
-    return commit
+    return lambda self, snapshot_id: None
 
 
 def _commit_everything_pending(original: Any) -> Any:
@@ -211,7 +203,12 @@ def _commit_everything_pending(original: Any) -> Any:
 
 
 def _commit_what_failed(original: Any) -> Any:
-    return lambda self, snapshot_id, success: original(self, snapshot_id, True)
+    def commit(self: Any, snapshot_id: int, success: bool) -> bool:
+        if not success:
+            self.commit_prepared(snapshot_id)
+        return bool(original(self, snapshot_id, True))
+
+    return commit
 
 
 def _end_a_sink_at_its_own_end(original: Any) -> Any:
@@ -300,11 +297,12 @@ def _do_not_restore_positions(original: Any) -> Any:
 
 
 def _forget_at_once(original: Any) -> Any:
-    def commit_waiting(self: Any, transactions: Any) -> None:
-        original(self, transactions)
-        transactions.forget(self.decided)
+    def commit_prepared(self: Any, snapshot_id: int) -> None:
+        original(self, snapshot_id)
+        if self.committer is not None:
+            self.committer.forget([transaction.text for transaction in self.waiting])
 
-    return commit_waiting
+    return commit_prepared
 
 
 def _skip_flush(original: Any) -> Any:
@@ -381,7 +379,9 @@ MUTATIONS: dict[str, Mutation] = {
     "write the record unconditionally": _replace(
         MemorySnapshotStore, "replace_record", _write_the_record_unconditionally
     ),
-    "acknowledge without a commit": _replace(TransactionalSinkProcessor, "commit", _acknowledge_without_commit),
+    "acknowledge without a commit": _replace(
+        TransactionalSinkProcessor, "commit_prepared", _acknowledge_without_commit
+    ),
     "commit everything pending": _replace(TransactionalSinkProcessor, "commit", _commit_everything_pending),
     "commit what a failed round has prepared": _replace(TransactionalSinkProcessor, "commit", _commit_what_failed),
     "end a sink at its own D": _replace(TransactionalSinkProcessor, "complete", _end_a_sink_at_its_own_end),
@@ -399,7 +399,7 @@ MUTATIONS: dict[str, Mutation] = {
     "reuse ids of earlier executions": _replace(FreeIds, "__init__", _reuse_ids_of_earlier_executions),
     "restore half of the state": _replace(RestoredState, "read", _restore_the_first_half),
     "do not restore positions": _replace(SourceReader, "restore_snapshot", _do_not_restore_positions),
-    "forget commits that the snapshot names": _replace(TransactionalSinkProcessor, "_commit_waiting", _forget_at_once),
+    "forget commits that the snapshot names": _replace(TransactionalSinkProcessor, "commit_prepared", _forget_at_once),
     "begin before the leases of others have run out": _of_table(
         job_state._TRANSITIONS, (JobPhase.CLAIMING, StoreWritten), _begin_at_once
     ),
