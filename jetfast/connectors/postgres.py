@@ -2,18 +2,25 @@
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import pyarrow as pa
 
 from jetfast.connectors.away import postgres_is_away
-from jetfast.connectors.postgres_reader import PostgresReader
+from jetfast.connectors.postgres_reader import PLACE, PostgresReader
 from jetfast.connectors.postgres_types import TableColumn, check_columns, table_columns
-from jetfast.connectors.postgres_writer import PostgresAppender, PostgresTable, PostgresTransactions, PostgresUpserter
-from jetfast.core.guarantee import Delivery
+from jetfast.connectors.postgres_writer import (
+    ROW,
+    TAG,
+    PostgresAppender,
+    PostgresTable,
+    PostgresTransactions,
+    PostgresUpserter,
+)
+from jetfast.core.guarantee import Delivery, Guarantee
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position
 from jetfast.core.transaction import TransactionId, TransactionOwner, prepared_outlives_connection
@@ -40,6 +47,7 @@ def postgres(
     batch_rows: int = 8192,
     upsert_by: str | Sequence[str] | None = None,
     transactions: str | None = None,
+    lock_timeout: Duration | None = "5s",
 ) -> "Postgres":
     """A table of a PostgreSQL database (13 or later), to read from or to write to.
 
@@ -57,6 +65,9 @@ def postgres(
     upsert_by : to write: the column(s) of a unique index; a row replaces that of the same key (idempotent)
     transactions : to write exactly once, without `upsert_by`: "prepared" (PREPARE TRANSACTION), "staged" (rows go
         through a second table, for servers with max_prepared_transactions = 0), None: what the server allows
+    lock_timeout : in a job that keeps EXACTLY_ONCE, a statement waits for a lock at most that long, then the job
+        restarts from its last snapshot. That releases the locks of its open transactions, for which the holder of that
+        lock may wait (ALTER TABLE, LOCK TABLE, VACUUM FULL, ...). None: without limit, or as the role's settings say
 
     numeric without digits, uuid, json and the like are read as text. NULL is null both ways. Written exactly once, the
     table's schema gets a table `jetfast_commits`, and for "staged" one more.
@@ -81,6 +92,7 @@ def postgres(
         batch_rows=batch_rows,
         upsert_by=(upsert_by,) if isinstance(upsert_by, str) else tuple(upsert_by or ()),
         transactions=transactions,
+        lock_timeout_us=None if lock_timeout is None else positive_duration_us(lock_timeout, "lock_timeout"),
     )
 
 
@@ -107,6 +119,7 @@ class Postgres:
     batch_rows: int
     upsert_by: tuple[str, ...]
     transactions: str | None
+    lock_timeout_us: int | None
     selected: tuple[str, ...] | None = None
     """Columns to be read; None: all."""
     cooperative: bool = field(default=False, init=False)
@@ -146,19 +159,17 @@ class Postgres:
         except psycopg.Error as error:
             raise JobDefinitionError(f"{self.name}: {self._place()} cannot be asked: {error}") from error
 
-    def connect(self, label: str = "jetfast") -> Any:
+    def connect(self, label: str = "jetfast", lock_timeout_us: int | None = None) -> Any:
         """Open a connection in autocommit mode; `label` is shown by the server. TransportError if that fails."""
         try:
             import psycopg
         except ImportError as error:
             raise JobDefinitionError(_MISSING) from error
+        options = "-c timezone=UTC -c datestyle=ISO -c intervalstyle=iso_8601 -c extra_float_digits=1"
+        if lock_timeout_us is not None:
+            options += f" -c lock_timeout={max(1, lock_timeout_us // 1000)}"
         try:
-            return psycopg.connect(
-                self.conninfo,
-                autocommit=True,
-                application_name=label,
-                options="-c timezone=UTC -c datestyle=ISO -c intervalstyle=iso_8601 -c extra_float_digits=1",
-            )
+            return psycopg.connect(self.conninfo, autocommit=True, application_name=label, options=options)
         except psycopg.OperationalError as error:
             raise TransportError(f"{self.name}: {self._place()} cannot be reached: {error}") from error
 
@@ -178,7 +189,7 @@ class Postgres:
 
     def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> PostgresReader:
         return PostgresReader(
-            self.connect,
+            self._connect_as(context.guarantee is Guarantee.EXACTLY_ONCE),
             self.name,
             self.found.table,
             self._read_columns(),
@@ -194,6 +205,8 @@ class Postgres:
     def _read_columns(self) -> list[TableColumn]:
         present = {column.name: column for column in self.found.columns}
         columns = [present[name] for name in self.selected or present]
+        if PLACE in present and PLACE in (self.selected or present):
+            raise JobDefinitionError(f"{self.name}: jetfast itself needs the column name {PLACE!r}; rename yours")
         unreadable = [f"{column.name} ({column.type_name})" for column in columns if column.type is None]
         if unreadable and self.selected is None:
             raise JobDefinitionError(
@@ -246,6 +259,9 @@ class Postgres:
 
     def check(self, schema: pa.Schema) -> None:
         check_columns(schema, self.found.columns, self.name)
+        reserved = ROW if self.upsert_by else TAG
+        if reserved in schema.names:
+            raise JobDefinitionError(f"{self.name}: jetfast itself needs the column name {reserved!r}; rename yours")
         if not self.upsert_by:
             return
         missing = [name for name in self.upsert_by if name not in schema.names]
@@ -280,11 +296,11 @@ class Postgres:
             )
 
     def open_writer(self, schema: pa.Schema, context: ProcessorContext) -> PostgresAppender:
-        table = self._table(schema)
+        table = self._table(schema, context.guarantee is Guarantee.EXACTLY_ONCE)
         return PostgresUpserter(table, self.upsert_by) if self.upsert_by else PostgresAppender(table)
 
     def open_transactions(self, schema: pa.Schema, context: ProcessorContext) -> PostgresTransactions:
-        table = self._table(schema)
+        table = self._table(schema, exactly_once=True)
         staged = self.transactions == "staged"
         if self.transactions is None:
             staged = table.execute("show max_prepared_transactions").fetchone()[0] == "0"
@@ -305,8 +321,13 @@ class Postgres:
             ).fetchone()
         return self if unique is None else replace(self, transactions="staged")
 
-    def _table(self, schema: pa.Schema) -> PostgresTable:
-        return PostgresTable(self.connect, self.name, self.found.table, self.found.namespace, schema.names)
+    def _table(self, schema: pa.Schema, exactly_once: bool) -> PostgresTable:
+        connect = self._connect_as(exactly_once)
+        return PostgresTable(connect, self.name, self.found.table, self.found.namespace, schema.names)
+
+    def _connect_as(self, exactly_once: bool) -> Callable[..., Any]:
+        """What opens connections of a job; only where a restart repeats nothing it gives up waiting for a lock."""
+        return partial(self.connect, lock_timeout_us=self.lock_timeout_us) if exactly_once else self.connect
 
     def _check_prepare(self) -> None:
         """What one connection has prepared, another must be able to commit."""

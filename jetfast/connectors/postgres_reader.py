@@ -17,12 +17,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from jetfast.connectors.postgres_locks import READ_LOCK, explain_lock_wait
 from jetfast.connectors.postgres_types import TableColumn, read_rows, select_expression
 from jetfast.core.batch import Batch
 from jetfast.core.source import Position, Rows
-from jetfast.errors import JobFailedError, TransportError
+from jetfast.errors import JetfastError, JobFailedError, RestartableError, TransportError
 
-_PLACE = "jetfast key"
+PLACE = "jetfast key"
 _WRITER_LOCKS = ["RowExclusiveLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"]
 
 
@@ -83,6 +84,8 @@ class PostgresReader:
 
         try:
             return self._read()
+        except psycopg.errors.LockNotAvailable as error:
+            raise RestartableError(f"{self.name}: {error}: it waited for {self._lock()}") from error
         except psycopg.OperationalError as error:
             raise TransportError(f"{self.name}: {error}") from error
         except psycopg.Error as error:
@@ -92,6 +95,16 @@ class PostgresReader:
                 f"{self.name}: rows behind key {self.place.key} do not fit their columns: {error}; "
                 "dates before 0001 or at infinity have no place in Arrow: leave them out by a view"
             ) from error
+
+    def _lock(self) -> str:
+        """What a read has waited for."""
+        import psycopg
+
+        try:
+            with self.connect() as connection:
+                return explain_lock_wait(connection, [self.table], READ_LOCK)
+        except (psycopg.Error, JetfastError) as error:
+            return f"{READ_LOCK} on {self.table}; who was in the way cannot be asked: {error}"
 
     def close(self) -> None:
         connection, self.connection = self.connection, None
@@ -156,14 +169,14 @@ class PostgresReader:
         query = self._compose(
             "copy (select {columns}, {key}::text as {place} from {table} where {after} and {key} <= {bound} "
             "order by {key} limit {limit}) to stdout (format csv, force_quote *)",
-            place=sql.Identifier(_PLACE),
+            place=sql.Identifier(PLACE),
             columns=sql.SQL(", ").join(expressions),
             bound=sql.Literal(self.bound),
             limit=sql.Literal(self.batch_rows),
         )
         with self.connection.cursor() as cursor, cursor.copy(query) as copy:
             data = b"".join(bytes(piece) for piece in copy)
-        rows = read_rows(data, self.schema.append(pa.field(_PLACE, pa.string())))
+        rows = read_rows(data, self.schema.append(pa.field(PLACE, pa.string())))
         last = self.bound if rows.num_rows < self.batch_rows else rows.column(len(self.columns))[-1].as_py()
         self.place = _Place(last, self.place.end)
         return Rows(Batch.from_arrow(rows.select(self.schema.names)), self._position())

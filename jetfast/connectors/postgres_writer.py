@@ -8,27 +8,33 @@ Two ways to keep a transaction between the phases, told apart by the token that 
 
 A prepared id that is gone was committed or rolled back: a row in the table `jetfast_commits`, written by the same
 transaction, tells which. It is deleted when no snapshot names the id any more.
+
+Transactions keep a lock on the table until they are committed. A statement of another session that wants to alter the
+table waits for them, and all later writes wait behind it. The server sees no deadlock, because a prepared or idle
+transaction waits for nothing. So phase 2 has its own connection and thread, and a write waits for a lock only for
+`lock_timeout`: the restart rolls back what is open, and lets that statement through.
 """
 
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from jetfast.connectors.postgres_locks import WRITE_LOCK, explain_lock_wait
 from jetfast.connectors.postgres_types import write_rows
 from jetfast.core.batch import Batch
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.transaction import TransactionalWriter, TransactionOwner, TransactionRules
-from jetfast.errors import DataLostError, JobFailedError, TransportError
+from jetfast.errors import DataLostError, JetfastError, JobFailedError, RestartableError, TransportError
 
 COMMITS = "jetfast_commits"
-_TAG = "jetfast transaction"
+TAG = "jetfast transaction"
 """The column of staged rows that holds the id."""
-_ROW = "jetfast row"
+ROW = "jetfast row"
 """The column that tells which of two rows of a batch came first."""
 _TERMINATION_WAIT_MS = 5_000
 
@@ -87,13 +93,29 @@ class PostgresTable:
 
         try:
             yield
+        except psycopg.errors.LockNotAvailable as error:
+            raise RestartableError(f"{self.sink}: cannot {what}: {error}: it waited for {self._lock()}") from error
         except psycopg.OperationalError as error:
             raise TransportError(f"{self.sink}: cannot {what}: {error}") from error
         except psycopg.Error as error:
             raise JobFailedError(f"{self.sink}: cannot {what}: {error}") from error
 
-    def compose(self, text: str, **parts: Any) -> Any:
-        """Return SQL; {table}, {columns}, {commits}, {staged} and its column {tag} stand for names, quoted."""
+    def _lock(self) -> str:
+        """What a write has waited for."""
+        import psycopg
+
+        tables = [self.table, self._qualified(COMMITS), self._qualified(self.staged_name)]
+        try:
+            with self.open_connection(self.label) as connection:
+                return explain_lock_wait(connection, tables, WRITE_LOCK)
+        except (psycopg.Error, JetfastError) as error:
+            return f"{WRITE_LOCK} on {self.table}; who was in the way cannot be asked: {error}"
+
+    def compose(self, text: str, escape: bool = False, **parts: Any) -> Any:
+        """Return SQL; {table}, {columns}, {commits}, {staged} and its column {tag} stand for names, quoted.
+
+        escape : the SQL will be executed with arguments, so a % in a name must be doubled
+        """
         from psycopg import sql
 
         namespace = sql.Identifier(self.namespace)
@@ -102,13 +124,16 @@ class PostgresTable:
             "columns": sql.SQL(", ").join(map(sql.Identifier, self.columns)),
             "commits": sql.SQL("{}.{}").format(namespace, sql.Identifier(COMMITS)),
             "staged": sql.SQL("{}.{}").format(namespace, sql.Identifier(self.staged_name)),
-            "tag": sql.Identifier(_TAG),
+            "tag": sql.Identifier(TAG),
+            **parts,
         }
-        return sql.SQL(text).format(**names, **parts)
+        if escape:
+            names = {name: sql.SQL(part.as_string(self.connection).replace("%", "%%")) for name, part in names.items()}
+        return sql.SQL(text).format(**names)
 
     def execute(self, text: str, *arguments: Any, **parts: Any) -> Any:
         """Execute SQL (see `compose`) with arguments for its %s."""
-        return self.connection.execute(self.compose(text, **parts), arguments or None)
+        return self.connection.execute(self.compose(text, escape=bool(arguments), **parts), arguments or None)
 
     def copy(self, rows: pa.RecordBatch, text: str, **parts: Any) -> None:
         """Send rows by COPY."""
@@ -179,6 +204,7 @@ class PostgresTransactions(TransactionalWriter):
     def begin(self, transaction: str) -> None:
         self.transaction = transaction
         self.rows = 0
+        self.table.close()  # it is seldom needed from now on, and connections are few
         with self.table.errors_named("begin a transaction"):
             self.data.execute("begin")
 
@@ -187,7 +213,7 @@ class PostgresTransactions(TransactionalWriter):
         with self.table.errors_named("write"):
             if self.staged:
                 tags = pa.repeat(pa.scalar(self.transaction), rows.num_rows)
-                tagged = pa.record_batch([tags, *rows.columns], names=[_TAG, *rows.schema.names])
+                tagged = pa.record_batch([tags, *rows.columns], names=[TAG, *rows.schema.names])
                 self.data.copy(tagged, "copy {staged} ({tag}, {columns}) from stdin (format csv)")
             else:
                 self.data.copy(rows, "copy {table} ({columns}) from stdin (format csv)")
@@ -219,6 +245,7 @@ class PostgresTransactions(TransactionalWriter):
             )
 
     def rollback(self, transaction: str) -> None:
+        import psycopg
         from psycopg import sql
 
         with self.table.errors_named("roll a transaction back"):
@@ -226,7 +253,8 @@ class PostgresTransactions(TransactionalWriter):
                 self.transaction = None
                 self.data.execute("rollback")
             if self._is_prepared(transaction):
-                self.table.connection.execute(sql.SQL("rollback prepared {}").format(sql.Literal(transaction)))
+                with suppress(psycopg.errors.UndefinedObject):  # another session was quicker
+                    self.table.connection.execute(sql.SQL("rollback prepared {}").format(sql.Literal(transaction)))
             elif self.table.has_staged():
                 self.table.execute("delete from {staged} where {tag} = %s", transaction)
 
@@ -276,11 +304,13 @@ class PostgresTransactions(TransactionalWriter):
         return self.table.execute("select from {commits} where transaction = %s", transaction).fetchone() is not None
 
     def _commit_prepared(self, transaction: str) -> bool:
+        import psycopg
         from psycopg import sql
 
         if self._is_prepared(transaction):
-            self.table.connection.execute(sql.SQL("commit prepared {}").format(sql.Literal(transaction)))
-            return True
+            with suppress(psycopg.errors.UndefinedObject):  # another session was quicker
+                self.table.connection.execute(sql.SQL("commit prepared {}").format(sql.Literal(transaction)))
+                return True
         return self._is_committed(transaction)
 
     def _move(self, transaction: str, rows: int) -> bool:
@@ -337,7 +367,7 @@ class PostgresUpserter(PostgresAppender):
         updates = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in names)
         self.parts = {
             "key": sql.SQL(", ").join(map(sql.Identifier, key)),
-            "row": sql.Identifier(_ROW),
+            "row": sql.Identifier(ROW),
             "action": sql.SQL("do update set {}").format(updates) if names else sql.SQL("do nothing"),
         }
         self.ready = False
@@ -345,7 +375,7 @@ class PostgresUpserter(PostgresAppender):
     def write(self, batch: Batch) -> None:
         rows = batch.to_arrow()
         numbers = pa.array(range(rows.num_rows))
-        numbered = pa.record_batch([numbers, *rows.columns], names=[_ROW, *rows.schema.names])
+        numbered = pa.record_batch([numbers, *rows.columns], names=[ROW, *rows.schema.names])
         with self.table.errors_named("write"), self.table.connection.transaction():
             if not self.ready:
                 self.table.execute(
