@@ -111,10 +111,11 @@ def test_what_survives_a_restart_of_the_server_is_committed(server: PostgresServ
 
     writer = writer_of(server)
     token = prepared(writer, 1, 1, 2)
+    writer.begin(text(2))
     server.stop()
     server.start()
     with pytest.raises(TransportError):
-        writer.commit(text(1), token)
+        writer.write(rows(3))
     writer.close()
     heir = writer_of(server, execution_id=2)
     heir.commit(text(1), token)
