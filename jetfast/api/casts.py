@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jetfast.api.exact_numbers import PRECISION_MAX, decimals, divided, rescaled, unscaled
-from jetfast.api.lowering import Lowering, Typed, call
+from jetfast.api.lowering import ExpressionTypeError, Lowering, Typed, call
 from jetfast.api.registered_functions import null_where_it_fails, registered, valid_rows
-from jetfast.api.spark_types import counts_as, decimal_of_integer, integer_bounds, is_number, is_text
+from jetfast.api.spark_types import counts_as, decimal_of_integer, integer_bounds, is_bytes, is_number, is_text
 from jetfast.api.spark_types import local_as_instant as as_instant
 from jetfast.api.time_text import BLANKS, read_date, read_timestamp, write_dates, write_timestamps, zone_name
 
@@ -40,6 +40,7 @@ def lower_cast(
         native = native_cast(argument, source, target)
         if native is not None:
             return native, target
+    refuse(source, target)
     converter = converter_for(source, target)
     if converter is None:
         if not lenient:
@@ -59,6 +60,17 @@ def checked(converter: Converter, target: pa.DataType, array: pa.Array) -> pa.Ar
         row = pc.index(pc.and_(array.is_valid(), result.is_null()), True).as_py()
         raise pa.ArrowInvalid(f"cannot cast {array[row].as_py()!r} ({array.type}) to {target}")
     return result
+
+
+def refuse(source: pa.DataType, target: pa.DataType) -> None:
+    """Raise ExpressionTypeError for casts that Arrow would try and Spark refuses, or that fail for any value."""
+    for one, other in ((source, target), (target, source)):
+        if pa.types.is_temporal(one) and is_number(other) and not pa.types.is_integer(other):
+            raise ExpressionTypeError(
+                f"{source} cannot be cast to {target}: times are counts of whole units; cast to int64 between the two"
+            )
+    if is_bytes(source) and (is_number(target) or pa.types.is_boolean(target)):
+        raise ExpressionTypeError(f'{source} cannot be cast to {target}; cast("string") reads it as text first')
 
 
 def cast_scalar(scalar: pa.Scalar, target: pa.DataType) -> pa.Scalar:
@@ -111,7 +123,8 @@ def converter_for(source: pa.DataType, target: pa.DataType) -> Converter | None:
         written = text_of(source)
         return None if written is None else (lambda array: written(array).cast(target))
     if pa.types.is_boolean(target) and is_number(source):
-        return lambda array: pc.not_equal(array, pa.scalar(0).cast(array.type))
+        zero = pa.scalar(Decimal(0) if pa.types.is_decimal(source) else 0, source)
+        return lambda array: pc.not_equal(array, zero)
     if pa.types.is_boolean(source) and pa.types.is_decimal(target):
         return lambda array: to_decimal(array.cast(pa.int8()).cast(pa.decimal128(3, 0)), target)
     if is_number(source) and is_number(target):

@@ -72,7 +72,7 @@ def read_timestamp(text: str, unit: str) -> tuple[int, str | None] | None:
         return None
     day, rest = found
     second_ns, zone = 0, None
-    if rest and rest[0] not in " T":
+    if rest and (rest[0] not in " T" or len(rest) == 1):
         return None
     rest = rest[1:]
     if rest:
@@ -99,7 +99,7 @@ def zone_name(zone: str) -> str | None:
     match = _OFFSET.fullmatch(zone)
     if match is not None:
         hours, minutes, seconds = int(match[2]), int(match[3] or 0), int(match[4] or 0)
-        if minutes > 59 or seconds or hours * 60 + minutes > 18 * 60:
+        if hours > 23 or minutes > 59 or seconds:
             return None
         return f"{match[1]}{hours:02}:{minutes:02}"
     try:
