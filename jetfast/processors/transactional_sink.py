@@ -186,7 +186,10 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         if not (self.waiting or self.decided or sweep):
             return
         if self.committer is None:
-            self.committer = self.transactional_sink.open_transactions(self.schema, self.context)
+            try:
+                self.committer = self.transactional_sink.open_transactions(self.schema, self.context)
+            except Exception as error:  # it has worked when the processor was opened
+                raise RestartableError(f"{self.sink.name}: cannot begin to commit: {error}") from error
         for number, transaction in enumerate(self.waiting):
             if number:
                 reach("between_two_commits")

@@ -100,6 +100,9 @@ def test_a_crash_between_two_renames_leaves_each_row_in_one_file(
     renamed = []
 
     def rename(source: str, target: str, replace: Any = os.replace, **directories: int) -> None:
+        if ".probe." in source:  # a writer that is opened tries the directory
+            replace(source, target, **directories)
+            return
         if renamed:
             raise OSError("the power is gone")
         replace(source, target, **directories)

@@ -607,3 +607,33 @@ def test_without_exactly_once_rows_are_written_without_transactions(guarantee):
     processor.close(None)
     assert ids(outside) == [1, 2]
     assert outside.in_doubt() == []
+
+
+def test_a_writer_for_commits_that_cannot_be_opened_asks_for_a_restart(monkeypatch):
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [])
+    write(processor, 1)
+    states = phase_1(processor)
+
+    def refuse(sink, schema, context):
+        raise JobFailedError("the disk is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(outside.sink()), "open_transactions", refuse)
+        with pytest.raises(RestartableError, match="cannot begin to commit: the disk is away"):
+            phase_2(processor)
+    restored(outside, states, execution=2)
+    assert ids(outside) == [1]
+
+
+def test_what_no_snapshot_names_is_rolled_back_though_a_named_transaction_cannot_be_committed():
+    outside = TransactionalMemory.named()
+    first = restored(outside, [])
+    write(first, 1)
+    states = phase_1(first)
+    write(first, 2)
+    outside.faults = Faults(Random(1), {"commit": 1.0})
+    outside.faults.random.random = lambda: 0.0  # type: ignore[method-assign]
+    with pytest.raises(RestartableError, match="could not be committed"):
+        restored(outside, states, execution=2)
+    assert outside.in_doubt() == names(states)
