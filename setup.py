@@ -22,7 +22,7 @@ def compile_arguments() -> list[str]:
         return ["/std:c++17", "/O2", "/EHsc"]
     # No -march=native: wheels run elsewhere; csrc/jetfast/simd.hpp chooses vector code at run time.
     arguments = ["-std=c++17", "-fvisibility=hidden", "-fno-math-errno", "-Wall", "-Wextra", "-Wno-unused-parameter"]
-    arguments += ["-O1", "-g"] if DEBUG or SANITIZE else ["-O3", "-g0", "-DNDEBUG"]
+    arguments += ["-O1", "-g", "-D_GLIBCXX_ASSERTIONS"] if DEBUG or SANITIZE else ["-O3", "-g0", "-DNDEBUG"]
     if SANITIZE:
         arguments += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer"]
     return arguments

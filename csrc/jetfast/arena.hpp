@@ -15,6 +15,8 @@
 #include <new>
 #include <vector>
 
+#include "jetfast/assertions.hpp"
+
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -67,6 +69,19 @@ class Arena {
 #endif
     // If the control block cannot be allocated, shared_ptr calls the deleter: nothing leaks.
     return Block(memory, [this, index](uint8_t* returned) { give_back(returned, index); });
+  }
+
+  // No count is negative, and what waits in the free lists is what is counted as pooled. Only while no other thread uses it.
+  void check_invariants() {
+    int64_t pooled = 0;
+    for (int index = 0; index < kClassCount; ++index)
+      for (FreeList& list : classes_[index]) {
+        std::lock_guard<std::mutex> guard(list.mutex);
+        pooled += static_cast<int64_t>(list.blocks.size()) * class_bytes(index);
+      }
+    const ArenaStatistics now = statistics();
+    JETFAST_INVARIANT(pooled == now.bytes_pooled);
+    JETFAST_INVARIANT(now.bytes_in_use >= 0 && now.allocations >= 0 && now.reuses >= 0);
   }
 
   ArenaStatistics statistics() const {
@@ -144,6 +159,8 @@ class Arena {
   }
 
   void give_back(uint8_t* memory, int index) noexcept {
+    JETFAST_CHECK(memory != nullptr);
+    JETFAST_CHECK(reinterpret_cast<uintptr_t>(memory) % kAlignment == 0);
     const int64_t bytes = class_bytes(index);
     bytes_in_use_.fetch_sub(bytes, std::memory_order_relaxed);
     const int64_t pooled = bytes_pooled_.fetch_add(bytes, std::memory_order_relaxed) + bytes;

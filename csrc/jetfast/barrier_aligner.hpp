@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "jetfast/assertions.hpp"
+
 namespace jetfast {
 
 // Rules: SEMANTICS 3. The states of one alignment:
@@ -39,7 +41,22 @@ class BarrierAligner {
   bool is_done(size_t queue) const { return queues_[queue] == done; }
   bool is_missing(size_t queue) const { return phase_ == Phase::aligning && queues_[queue] == live; }
 
+  // Counts fit the states of the queues, and a barrier has come somewhere exactly while the phase says so.
+  void check_invariants() const {
+    size_t arrived_queues = 0, done_queues = 0;
+    for (const uint8_t queue : queues_) {
+      arrived_queues += queue == arrived;
+      done_queues += queue == done;
+    }
+    JETFAST_INVARIANT(arrived_queues == arrived_count_);
+    JETFAST_INVARIANT(live_count_ + done_queues == queues_.size());
+    JETFAST_INVARIANT(phase_ == Phase::aligning || phase_ == Phase::aligned || arrived_count_ == 0);
+    JETFAST_INVARIANT(phase_ != Phase::aligned || arrived_count_ == live_count_);
+    JETFAST_INVARIANT(phase_ != Phase::aligning || arrived_count_ < live_count_);
+  }
+
   Outcome observe_barrier(size_t queue, int64_t snapshot_id, bool terminal) noexcept {
+    JETFAST_CHECK(queue < queues_.size());
     if (queues_[queue] == done) return Outcome::error_done;
     if (phase_ == Phase::aligned || phase_ == Phase::ended) return Outcome::error_phase;
     if (queues_[queue] == arrived) return Outcome::error_repeated;
@@ -56,6 +73,8 @@ class BarrierAligner {
 
   // Callers check first: the queue is not done.
   Outcome observe_done(size_t queue) noexcept {
+    JETFAST_CHECK(queue < queues_.size());
+    JETFAST_CHECK(queues_[queue] != done);
     if (queues_[queue] == arrived) --arrived_count_;
     queues_[queue] = done;
     --live_count_;
@@ -82,6 +101,7 @@ class BarrierAligner {
   enum State : uint8_t { live, arrived, done };
 
   Outcome settle() noexcept {
+    JETFAST_CHECK(arrived_count_ <= live_count_);
     if (arrived_count_ < live_count_) return Outcome::waiting;
     phase_ = Phase::aligned;
     return Outcome::aligned;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "jetfast/assertions.hpp"
+
 namespace jetfast {
 
 // Start of the memory. Two positions that only grow, each written by one side; the rest of the line is never touched, so that
@@ -27,7 +29,10 @@ constexpr int64_t kRingBroken = -1;
 class RingEnd {
  public:
   RingEnd(uint8_t* memory, int64_t capacity)
-      : head_(reinterpret_cast<RingHead*>(memory)), data_(memory + kRingHeadBytes), capacity_(capacity) {}
+      : head_(reinterpret_cast<RingHead*>(memory)), data_(memory + kRingHeadBytes), capacity_(capacity) {
+    JETFAST_CHECK(capacity > 0);
+    JETFAST_CHECK((capacity & (capacity - 1)) == 0);
+  }
 
  protected:
   // How many bytes of `count`, from a position on, lie before the end of the memory.
@@ -60,10 +65,18 @@ class RingWriter : public RingEnd {
 
   // Put bytes in, at most as many as have room.
   void put(const uint8_t* bytes, int64_t count) noexcept {
+    JETFAST_CHECK(count >= 0);
+    JETFAST_CHECK(static_cast<int64_t>(put_ - taken_seen_) + count <= capacity_);
     const int64_t first = before_end(put_, count);
     std::memcpy(place(put_), bytes, first);
     std::memcpy(data_, bytes + first, count - first);
     put_ += count;
+  }
+
+  // What was put in and is not known to be taken fits the memory.
+  void check_invariants() const {
+    JETFAST_INVARIANT(put_ - taken_seen_ <= static_cast<uint64_t>(capacity_));
+    JETFAST_INVARIANT(head_->written.load(std::memory_order_relaxed) <= put_);
   }
 
   void publish() noexcept { head_->written.store(put_, std::memory_order_release); }
@@ -84,8 +97,12 @@ class RingReader : public RingEnd {
     return count <= static_cast<uint64_t>(capacity_) ? static_cast<int64_t>(count) : kRingBroken;
   }
 
+  // The position that the writer sees is the one that this end is at.
+  void check_invariants() const { JETFAST_INVARIANT(head_->taken.load(std::memory_order_relaxed) == taken_); }
+
   // Copy bytes out, at most as many as can be read, and let the writer have their place.
   void take(uint8_t* bytes, int64_t count) noexcept {
+    JETFAST_CHECK(count >= 0 && count <= capacity_);
     const int64_t first = before_end(taken_, count);
     std::memcpy(bytes, place(taken_), first);
     std::memcpy(bytes + first, data_, count - first);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "jetfast/assertions.hpp"
 #include "jetfast/prefetch.hpp"
 #include "jetfast/slot_pool.hpp"
 
@@ -61,9 +62,13 @@ class BytesTable {
   // Is the key of a slot kept here (and not in another table that shares the slots)?
   bool holds(uint32_t slot) const { return slot < records_.size() && records_[slot].length > 0; }
 
-  const uint8_t* key_of(uint32_t slot) const { return records_[slot].data(); }
+  const uint8_t* key_of(uint32_t slot) const {
+    JETFAST_CHECK(holds(slot));
+    return records_[slot].data();
+  }
 
   void erase(uint32_t slot) {
+    JETFAST_CHECK(holds(slot));
     Record& record = records_[slot];
     for (size_t cell = record.hash & mask_;; cell = (cell + 1) & mask_) {
       if (cells_[cell].slot == kNoSlot) throw std::logic_error("erased a key that is not there");
@@ -80,6 +85,30 @@ class BytesTable {
       delete[] record.heap;
     }
     record.length = 0;
+  }
+
+  // Every key is found from the cell of its hash on, each slot has one cell, and some cells are free. Reads all cells.
+  void check_invariants() const {
+    std::vector<uint8_t> is_seen(records_.size(), 0);
+    int64_t live = 0, used = 0, heap_bytes = 0;
+    for (const Entry& entry : cells_) {
+      used += entry.slot != kNoSlot;
+      if (entry.slot == kNoSlot || entry.slot == kDeletedSlot) continue;
+      ++live;
+      JETFAST_INVARIANT(entry.slot < records_.size());
+      JETFAST_INVARIANT(!is_seen[entry.slot]);
+      is_seen[entry.slot] = 1;
+      const Record& record = records_[entry.slot];
+      JETFAST_INVARIANT(record.length > 0);
+      JETFAST_INVARIANT(record.hash == entry.hash);
+      JETFAST_INVARIANT(find(record.data(), record.length, record.hash) == entry.slot);
+      if (record.length > kInline) heap_bytes += record.length;
+    }
+    JETFAST_INVARIANT(live == live_);
+    JETFAST_INVARIANT(used == used_);
+    JETFAST_INVARIANT(used_ < static_cast<int64_t>(cells_.size()));
+    JETFAST_INVARIANT(heap_bytes == heap_bytes_);
+    JETFAST_INVARIANT((cells_.size() & mask_) == 0);
   }
 
   int64_t bytes() const {
@@ -113,6 +142,8 @@ class BytesTable {
     const uint32_t slot = pool.take();
     if (slot >= records_.size()) records_.resize(static_cast<size_t>(slot) + 1);
     Record& record = records_[slot];
+    JETFAST_CHECK(length > 0);
+    JETFAST_CHECK(record.length == 0);
     record.length = length;
     record.hash = hash;
     if (length > kInline) {
@@ -129,6 +160,7 @@ class BytesTable {
   }
 
   void place(uint32_t hash, uint32_t slot) {
+    JETFAST_CHECK(used_ < static_cast<int64_t>(cells_.size()));
     size_t cell = hash & mask_;
     while (cells_[cell].slot != kNoSlot) cell = (cell + 1) & mask_;
     cells_[cell] = {hash, slot};

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "jetfast/assertions.hpp"
 #include "jetfast/slot_frames.hpp"
 #include "jetfast/window_rows.hpp"
 
@@ -50,6 +51,22 @@ class FrameTable : public SlotFrames {
 
   // Whole frames leave as they lie. Before the first row.
   void share_frames() { shares_frames_ = true; }
+
+  // Keys, frames and owners fit each other. Reads the whole table.
+  void check_invariants() const override {
+    KeyedResults::check_invariants();
+    for (const int32_t index : owner_of_partition_)
+      JETFAST_INVARIANT(index >= 0 && static_cast<size_t>(index) < owned_.size());
+    for (const int32_t index : owner_of_slot_) JETFAST_INVARIANT(index >= 0 && static_cast<size_t>(index) < owned_.size());
+    JETFAST_INVARIANT(ordered_ <= keys_.slot_limit());
+    uint32_t start = 0;
+    for (const Owned& owned : owned_) {
+      JETFAST_INVARIANT(owned.start <= owned.end);
+      JETFAST_INVARIANT(ordered_ == 0 || owned.start == start);
+      start = owned.end;
+    }
+    JETFAST_INVARIANT(partials <= partial_rows);
+  }
 
   int64_t partials = 0;      // pairs of a key and a frame that it has rows in, of all frames that have left
   int64_t partial_rows = 0;  // of them

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "jetfast/arena.hpp"
+#include "jetfast/assertions.hpp"
 #include "jetfast/batch.hpp"
 #include "jetfast/bytes_table.hpp"
 #include "jetfast/column_view.hpp"
@@ -55,7 +56,21 @@ class KeyIndex {
     return bytes;
   }
 
+  // Every slot that is taken has exactly one key, in one of the tables. Reads all keys.
+  void check_invariants() const {
+    pool_.check_invariants();
+    if (one_word_) {
+      words_.check_invariants(pool_);
+    } else if (!types_.empty()) {
+      packed_.check_invariants(pool_);
+      bytes_.check_invariants();
+    }
+    JETFAST_INVARIANT(null_slot_ == kNoSlot || null_slot_ < pool_.limit());
+    JETFAST_INVARIANT(pool_.live() >= 0 && pool_.live() <= int64_t{pool_.limit()});
+  }
+
   void reserve(int64_t keys) {
+    JETFAST_CHECK(keys >= 0);
     if (one_word_) words_.reserve(keys);
     else if (packer_.packs()) packed_.reserve(keys);
     else if (!types_.empty()) bytes_.reserve(keys);
@@ -72,6 +87,7 @@ class KeyIndex {
   }
 
   void release(uint32_t slot) {
+    JETFAST_CHECK(slot < pool_.limit());
     if (slot == null_slot_) {
       null_slot_ = kNoSlot;
     } else if (one_word_) {
@@ -104,6 +120,7 @@ class KeyIndex {
         renumbered.find_or_insert(views.data(), nullptr, count, found.data());
         for (size_t i = 0; i < found.size(); ++i) moved[slots[start + i]] = found[i];
       }
+    JETFAST_CHECK(renumbered.live() <= live());
     *this = std::move(renumbered);
     return moved;
   }

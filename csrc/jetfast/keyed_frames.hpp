@@ -15,6 +15,7 @@
 
 #include "jetfast/accumulators.hpp"
 #include "jetfast/arena.hpp"
+#include "jetfast/assertions.hpp"
 #include "jetfast/batch.hpp"
 #include "jetfast/column_view.hpp"
 #include "jetfast/frame.hpp"
@@ -161,6 +162,22 @@ class KeyedFrames {
   int64_t rejected_rows = 0;  // of them, without a time
   Places* places = nullptr;   // told after each call, if it is given
 
+  // Frames are named by their ends, their entries belong to keys that there are, and an index finds each entry. Reads all.
+  void check_invariants() const {
+    keys_.check_invariants();
+    JETFAST_INVARIANT(rejected_rows >= 0 && rejected_rows <= rows);
+    for (const auto& [end, frame] : frames_) {
+      JETFAST_INVARIANT(frame != nullptr && frame->end == end);
+      check_frame(*frame);
+    }
+    JETFAST_INVARIANT(delta_->count == 0);
+    for (const auto& frame : spare_frames_) JETFAST_INVARIANT(frame->count == 0);
+    int64_t idle = 0;
+    for (uint32_t slot = 0; slot < is_listed_.size(); ++slot) idle += is_listed_[slot] && frames_of_slot_[slot] == 0;
+    JETFAST_INVARIANT(idle == idle_keys_);
+    JETFAST_INVARIANT(idle_keys_ <= static_cast<int64_t>(idle_slots_.size()));
+  }
+
   const std::vector<Field>& fields() const { return fields_; }
   const WindowShape& shape() const { return shape_; }
   KeyIndex& keys() { return keys_; }
@@ -203,6 +220,27 @@ class KeyedFrames {
   }
 
  protected:
+  void check_frame(const Frame& frame) const {
+    JETFAST_INVARIANT(frame.count <= frame.capacity);
+    JETFAST_INVARIANT(frame.states.size() == fields_.size() && frame.after.size() == fields_.size());
+    for (size_t field = 0; field < fields_.size(); ++field)
+      JETFAST_INVARIANT(frame.states[field] || fields_[field].kind == FieldKind::nulls);
+    if (frame.dense) {
+      JETFAST_INVARIANT(frame.count <= keys_.slot_limit());
+      JETFAST_INVARIANT(frame.entry_of_slot.empty());
+      return;
+    }
+    std::vector<uint8_t> is_seen(keys_.slot_limit(), 0);
+    for (uint32_t entry = 0; entry < frame.count; ++entry) {
+      const uint32_t slot = frame.slots[entry];
+      JETFAST_INVARIANT(slot < keys_.slot_limit());
+      JETFAST_INVARIANT(frame.is_log || !is_seen[slot]);
+      JETFAST_INVARIANT(frame.rows()[entry] > 0);
+      JETFAST_INVARIANT(frame.is_log || frame.entry_of_slot.empty() || frame.entry_of_slot[slot] == entry);
+      is_seen[slot] = 1;
+    }
+  }
+
   // Rows of grouped_ from the place `first` on went to slots_.
   void tell_places(int64_t first) const {
     if (!places) return;
@@ -282,9 +320,15 @@ class KeyedFrames {
   }
 
   // The key of a slot has one more frame. `frames_of_slot_` and `is_listed_` reach up to it (cover_slots).
-  void hold_key(uint32_t slot) { idle_keys_ -= frames_of_slot_[slot]++ == 0 && is_listed_[slot]; }
+  void hold_key(uint32_t slot) {
+    JETFAST_CHECK(slot < frames_of_slot_.size());
+    idle_keys_ -= frames_of_slot_[slot]++ == 0 && is_listed_[slot];
+    JETFAST_CHECK(idle_keys_ >= 0);
+  }
 
   void drop_key(uint32_t slot) {
+    JETFAST_CHECK(slot < frames_of_slot_.size());
+    JETFAST_CHECK(frames_of_slot_[slot] > 0);
     if (--frames_of_slot_[slot] > 0) return;
     ++idle_keys_;
     if (is_listed_[slot]) return;
@@ -313,6 +357,7 @@ class KeyedFrames {
   int64_t keys_in_frames() const { return keys_.live() - idle_keys_; }
 
   void grow(Frame& frame, uint32_t capacity) {
+    JETFAST_CHECK(capacity >= frame.count);
     for (size_t field = 0; field < fields_.size(); ++field) {
       const int64_t width = fields_[field].width;
       const auto widen = [&](Block& block) {
@@ -346,6 +391,7 @@ class KeyedFrames {
   // With `count_rows`, each i also is one row of its entry.
   template <bool count_rows = false>
   void enter(Frame& frame, const uint32_t* slots, int64_t count, uint32_t* entries) {
+    JETFAST_CHECK(!frame.dense);
     need_index(frame);
     const uint32_t old_count = frame.count;
     uint32_t* entry_of_slot = frame.entry_of_slot.data();
@@ -353,6 +399,7 @@ class KeyedFrames {
     const bool far = frame.entry_of_slot.size() * sizeof(uint32_t) > kPrefetchBytes;
     for (int64_t i = 0; i < count; ++i) {
       if (far && i + kPrefetchRows < count) prefetch_line(&entry_of_slot[slots[i + kPrefetchRows]]);
+      JETFAST_CHECK(slots[i] < frame.entry_of_slot.size());
       uint32_t entry = entry_of_slot[slots[i]];
       if (entry == kNoEntry) {
         if (frame.count == frame.capacity) {

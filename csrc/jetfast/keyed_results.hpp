@@ -10,6 +10,7 @@
 
 #include "jetfast/accumulators.hpp"
 #include "jetfast/arena.hpp"
+#include "jetfast/assertions.hpp"
 #include "jetfast/batch.hpp"
 #include "jetfast/column_view.hpp"
 #include "jetfast/keyed_frames.hpp"
@@ -57,6 +58,15 @@ class KeyedResults : public KeyedFrames {
 
   // All state has come back.
   virtual void finish_restore() {}
+
+  // Keys, frames and bounds fit each other; throws std::logic_error. Reads the whole table.
+  virtual void check_invariants() const {
+    KeyedFrames::check_invariants();
+    JETFAST_INVARIANT(bounds_.empty() || bounds_.size() == static_cast<size_t>(partition_count_));
+    JETFAST_INVARIANT(late_rows >= 0 && partly_late_rows >= 0);
+    JETFAST_INVARIANT(late_rows + partly_late_rows <= rows);
+    for (const int32_t partition : partition_of_slot_) JETFAST_INVARIANT(partition >= 0 && partition < partition_count_);
+  }
 
   int64_t late_rows = 0;         // missed every window
   int64_t partly_late_rows = 0;  // missed some

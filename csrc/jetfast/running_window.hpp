@@ -26,6 +26,7 @@
 
 #include "jetfast/accumulators.hpp"
 #include "jetfast/arena.hpp"
+#include "jetfast/assertions.hpp"
 #include "jetfast/exact_sums.hpp"
 #include "jetfast/frame.hpp"
 #include "jetfast/prefetch.hpp"
@@ -39,8 +40,29 @@ class RunningWindow : public SlotFrames {
 
   bool is_running(int64_t frame) const { return frame <= emitted_; }
 
+  // Between emissions: frames that no window needs are gone, the stacks meet in order, and the running window has as many rows
+  // of each key as the frames that it holds.
+  void check_running() const {
+    JETFAST_INVARIANT(entering_ == nullptr);
+    JETFAST_INVARIANT(front_end_ <= emitted_);
+    JETFAST_INVARIANT(middle_end_ == kMinTime || (front_end_ <= middle_end_ && middle_end_ <= emitted_));
+    if (!frames_.empty()) JETFAST_INVARIANT(shape_.last_window_of_frame(frames_.begin()->first) > emitted_);
+    check_frame(*running_);
+    std::vector<uint64_t> rows_of_slot(keys_.slot_limit(), 0);
+    const auto add = [&](const Frame& frame) {
+      each_entry(frame, [&](uint32_t entry, uint32_t slot) { rows_of_slot[slot] += frame.rows()[entry]; });
+    };
+    for (const auto& [end, frame] : frames_)
+      if (shape_.frames() > 1 && is_running(end)) add(*frame);
+    if (leaving_ != nullptr) add(*leaving_);
+    for (uint32_t slot = 0; slot < running_->count; ++slot)
+      JETFAST_INVARIANT(leaving_ != nullptr || running_->rows()[slot] == rows_of_slot[slot]);
+    for (uint32_t slot = running_->count; slot < rows_of_slot.size(); ++slot) JETFAST_INVARIANT(rows_of_slot[slot] == 0);
+  }
+
   // What is in delta_ belongs to a frame that the running window holds: it enters both.
   void add_delta(int64_t end) {
+    JETFAST_CHECK(is_running(end));
     Frame& frame = open_frame(end);
     const int64_t count = delta_->count;
     const uint32_t* slots = delta_->slots.data();
@@ -332,6 +354,7 @@ class RunningWindow : public SlotFrames {
   }
 
   void finish_emission() {
+    JETFAST_CHECK(window_ == nullptr);
     emitted_ = std::max(emitted_, due_);
     emitting_ = false;
     if (!bounds_.empty() && emitted_ >= greatest_bound_) bounds_.clear();
@@ -343,6 +366,8 @@ class RunningWindow : public SlotFrames {
       finish_emission();
       return false;
     }
+    JETFAST_CHECK(end > emitted_ && end <= due_);
+    JETFAST_CHECK(window_ == nullptr);
     window_end_ = end;
     cursor_ = 0;
     const auto next = frames_.upper_bound(emitted_);
@@ -360,7 +385,9 @@ class RunningWindow : public SlotFrames {
   }
 
   void close_window() {
+    JETFAST_CHECK(window_ != nullptr);
     slide_to(window_->count);
+    JETFAST_CHECK(window_end_ > emitted_);
     emitted_ = window_end_;
     window_ = nullptr;
     while (!frames_.empty()) {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "jetfast/assertions.hpp"
 #include "jetfast/batch.hpp"
 
 namespace jetfast {
@@ -49,8 +50,19 @@ class SentColumns {
     return kNoPlace;
   }
 
+  // The bytes of all places are counted and bounded; what a message has replaced is known until it has left.
+  void check_invariants() const {
+    int64_t bytes = 0;
+    for (const Place& place : places_) bytes += place.bytes;
+    JETFAST_INVARIANT(bytes == bytes_);
+    JETFAST_INVARIANT(bytes_ <= kSentBytesMax);
+    JETFAST_INVARIANT(places_.size() <= kSentPlaces);
+    for (const auto& [number, place] : replaced_) JETFAST_INVARIANT(number < places_.size());
+  }
+
   // The place of a column that is sent now with so many bytes (one or more), or kNoPlace: those there are still in use.
   int64_t add(const Column& column, int64_t bytes) {
+    JETFAST_CHECK(bytes > 0);
     const size_t number = free_place(bytes);
     if (number == kSentPlaces) return kNoPlace;
     if (number == places_.size()) places_.emplace_back();
@@ -108,7 +120,17 @@ class ReceivedColumns {
     if (static_cast<size_t>(number) >= places_.size()) places_.resize(static_cast<size_t>(number) + 1);
     places_[static_cast<size_t>(number)] = std::move(place);
     bytes_ = bytes;
+    JETFAST_CHECK(bytes_ <= kSentBytesMax);
     return true;
+  }
+
+  // The bytes of all places are counted and bounded, whatever the sender said.
+  void check_invariants() const {
+    int64_t bytes = 0;
+    for (const Place& place : places_) bytes += place.bytes;
+    JETFAST_INVARIANT(bytes == bytes_);
+    JETFAST_INVARIANT(bytes_ <= kSentBytesMax);
+    JETFAST_INVARIANT(places_.size() <= kSentPlaces);
   }
 
  private:

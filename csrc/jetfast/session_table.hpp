@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "jetfast/assertions.hpp"
 #include "jetfast/keyed_results.hpp"
 #include "jetfast/prefetch.hpp"
 #include "jetfast/timestamps.hpp"
@@ -194,6 +195,34 @@ class SessionTable : public KeyedResults {
     combine_merged();
   }
 
+  // The invariants at the top of this file. Reads all sessions.
+  void check_invariants() const override {
+    KeyedResults::check_invariants();
+    JETFAST_INVARIANT(sessions_.size() == pool_->count);
+    JETFAST_INVARIANT(newest_.size() <= keys_.slot_limit());
+    int64_t live = 0;
+    for (uint32_t slot = 0; slot < newest_.size(); ++slot) {
+      uint32_t newer = kNoEntry;
+      for (uint32_t entry = newest_[slot]; entry != kNoEntry; entry = sessions_[entry].older) {
+        JETFAST_INVARIANT(entry < sessions_.size());
+        const Session& session = sessions_[entry];
+        JETFAST_INVARIANT(session.slot == slot);
+        JETFAST_INVARIANT(session.newer == newer);
+        JETFAST_INVARIANT(session.first <= session.last);
+        JETFAST_INVARIANT(session.timer <= end_of(session));
+        if (newer != kNoEntry) JETFAST_INVARIANT(end_of(session) < sessions_[newer].first);
+        newer = entry;
+        ++live;
+      }
+    }
+    JETFAST_INVARIANT(live == live_);
+    JETFAST_INVARIANT(merged_older_.empty() && merged_newer_.empty());
+    for (const uint32_t entry : free_) JETFAST_INVARIANT(entry < sessions_.size() && sessions_[entry].slot == kNoEntry);
+    JETFAST_INVARIANT(due_.empty() || cursor_ <= due_.size());
+    for (const auto& [bucket, timers] : buckets_)
+      for (const Timer& timer : timers) JETFAST_INVARIANT(bucket_of(timer.time) == bucket);
+  }
+
   // `frames` and `entries` are sessions.
   MemoryUse memory() const {
     MemoryUse use = KeyedResults::memory();
@@ -279,6 +308,8 @@ class SessionTable : public KeyedResults {
   }
 
   uint32_t place(uint32_t slot, int64_t first, int64_t last) {
+    JETFAST_CHECK(slot < newest_.size());
+    JETFAST_CHECK(first <= last);
     const int64_t end = saturating_add(last, timeout_);
     uint32_t newer = kNoEntry;
     uint32_t entry = newest_[slot];
@@ -339,6 +370,8 @@ class SessionTable : public KeyedResults {
 
   // What `newer` holds becomes part of `older`; a row that starts at `first` joins them.
   void merge(uint32_t older, uint32_t newer, int64_t first) {
+    JETFAST_CHECK(older != newer);
+    JETFAST_CHECK(sessions_[older].slot == sessions_[newer].slot);
     const Session gone = sessions_[newer];
     unlink(newer);
     sessions_[newer].slot = kNoEntry;
@@ -394,6 +427,9 @@ class SessionTable : public KeyedResults {
   }
 
   void release(uint32_t entry) {
+    JETFAST_CHECK(entry < sessions_.size());
+    JETFAST_CHECK(sessions_[entry].slot != kNoEntry);
+    JETFAST_CHECK(live_ > 0);
     drop_key(sessions_[entry].slot);
     sessions_[entry].slot = kNoEntry;
     --live_;
@@ -449,6 +485,7 @@ class SessionTable : public KeyedResults {
   }
 
   void go_off(const Timer& timer) {
+    JETFAST_CHECK(timer.entry < sessions_.size());
     Session& session = sessions_[timer.entry];
     if (session.slot == kNoEntry || session.timer != timer.time) return;  // the entry has another session now
     const int64_t end = end_of(session);

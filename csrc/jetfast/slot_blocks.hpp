@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "jetfast/assertions.hpp"
 #include "jetfast/slot_pool.hpp"
 
 namespace jetfast {
@@ -12,12 +13,30 @@ template <typename T>
 class SlotBlocks {
  public:
   uint32_t limit() const { return limit_; }  // slots below it have a value
-  T& operator[](uint32_t slot) { return blocks_[slot / kBlockSlots][slot % kBlockSlots]; }
-  const T& operator[](uint32_t slot) const { return blocks_[slot / kBlockSlots][slot % kBlockSlots]; }
+  T& operator[](uint32_t slot) {
+    JETFAST_CHECK(slot < limit_);
+    return blocks_[slot / kBlockSlots][slot % kBlockSlots];
+  }
+  const T& operator[](uint32_t slot) const {
+    JETFAST_CHECK(slot < limit_);
+    return blocks_[slot / kBlockSlots][slot % kBlockSlots];
+  }
+
+  // All blocks but the last are full, and together they have room for `limit` slots.
+  void check_invariants() const {
+    uint64_t room = 0;
+    for (size_t block = 0; block < blocks_.size(); ++block) {
+      JETFAST_INVARIANT(blocks_[block].size() <= kBlockSlots);
+      JETFAST_INVARIANT(block + 1 == blocks_.size() || blocks_[block].size() == kBlockSlots);
+      room += blocks_[block].size();
+    }
+    JETFAST_INVARIANT(room == limit_);
+  }
 
   // Make room for a slot, and all below it.
   void cover(uint32_t slot) {
     while (slot >= limit_) add_room();
+    JETFAST_CHECK(slot < limit_);
   }
 
   int64_t bytes() const {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "jetfast/accumulators.hpp"
+#include "jetfast/assertions.hpp"
 #include "jetfast/exact_sums.hpp"
 #include "jetfast/hot_slots.hpp"
 #include "jetfast/keyed_results.hpp"
@@ -45,6 +46,7 @@ inline void each_entry(const Frame& frame, Work&& work) {
 class SlotFrames : public KeyedResults {
  public:
   SlotFrames(const TableSpec& spec, Arena& arena) : KeyedResults(spec, arena), partial_fields_(fields_) {
+    JETFAST_CHECK(!fields_.empty() && fields_[0].kind == FieldKind::rows);
     for (Field& field : fields_) {
       if (field.kind == FieldKind::sum_float) field = Field(FieldKind::sum_double, field.value_class, field.column);
       entry_bytes_ += field.width;
@@ -137,6 +139,8 @@ class SlotFrames : public KeyedResults {
       }
       frame.capacity = capacity;
     }
+    JETFAST_CHECK(frame.dense);
+    JETFAST_CHECK(frame.capacity >= limit);
     if (frame.count >= limit) return;
     for (size_t field = 0; field < fields_.size(); ++field) {
       if (frame.states[field]) fill_identity(fields_[field], frame.state(field), frame.count, limit);
@@ -184,6 +188,7 @@ class SlotFrames : public KeyedResults {
 
   // Each row gets an entry of its own (entries_), without a look whether its key has one.
   void append(Frame& frame, const uint32_t* slots, int64_t count) {
+    JETFAST_CHECK(frame.is_log && !frame.dense);
     drop_index(frame);
     const uint32_t start = frame.count;
     const uint32_t end = start + static_cast<uint32_t>(count);

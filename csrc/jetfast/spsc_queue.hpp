@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "jetfast/assertions.hpp"
+
 namespace jetfast {
 
 // A ring with two indexes that only grow (Lamport 1983). Each side keeps a copy of the other side's index and reads the
@@ -19,6 +21,8 @@ class SpscQueue {
     while (slot_count < capacity) slot_count *= 2;
     mask_ = slot_count - 1;
     slots_ = std::make_unique<T[]>(slot_count);
+    JETFAST_CHECK(capacity > 0);
+    JETFAST_CHECK((slot_count & mask_) == 0);
   }
 
   SpscQueue(const SpscQueue&) = delete;
@@ -41,6 +45,7 @@ class SpscQueue {
       taken_seen_ = taken_.load(std::memory_order_acquire);
       if (put - taken_seen_ >= capacity_) return false;
     }
+    JETFAST_CHECK(put - taken_seen_ < capacity_);
     slots_[put & mask_] = item;
     put_.store(put + 1, std::memory_order_release);
     return true;
@@ -63,7 +68,19 @@ class SpscQueue {
   }
 
   // Consumer, after `front` gave a slot.
-  void pop() noexcept { taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+  void pop() noexcept {
+    JETFAST_CHECK(taken_.load(std::memory_order_relaxed) != put_.load(std::memory_order_acquire));
+    taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+
+  // At most `capacity` items, and neither side knows more of the other than has happened. Only while both sides rest.
+  void check_invariants() const {
+    const uint64_t put = put_.load(), taken = taken_.load();
+    JETFAST_INVARIANT(put >= taken && put - taken <= capacity_);
+    JETFAST_INVARIANT(taken_seen_ <= taken);
+    JETFAST_INVARIANT(put_seen_ <= put && put_seen_ >= taken);
+    JETFAST_INVARIANT(capacity_ <= mask_ + 1);
+  }
 
  private:
   static constexpr size_t line = 64;
@@ -90,6 +107,7 @@ class MemoryBudget {
   int64_t peak() const noexcept { return peak_.load(std::memory_order_relaxed); }
   void add(int64_t bytes) noexcept {
     const int64_t now = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    JETFAST_CHECK(now >= 0);
     int64_t peak = peak_.load(std::memory_order_relaxed);
     while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
     }

@@ -10,6 +10,7 @@
 #include <limits>
 #include <vector>
 
+#include "jetfast/assertions.hpp"
 #include "jetfast/prefetch.hpp"
 #include "jetfast/slot_matches.hpp"
 
@@ -33,6 +34,22 @@ class TimeChains {
                                 spans_.capacity() * sizeof(Span));
   }
 
+  // Chains go back in time, hold each row at most once, and lie within the spans. Reads all rows.
+  void check_invariants() const {
+    JETFAST_INVARIANT(next_.size() == times_.size() && matched_.size() == times_.size());
+    JETFAST_INVARIANT(spans_.size() == (times_.size() + kSpanRows - 1) / kSpanRows);
+    std::vector<uint8_t> is_seen(times_.size(), 0);
+    for (uint32_t row : heads_)
+      for (int64_t later = kNever; row != kEnd; row = next_[row]) {
+        JETFAST_INVARIANT(row < times_.size());
+        JETFAST_INVARIANT(!is_seen[row]);
+        JETFAST_INVARIANT(times_[row] <= later);
+        JETFAST_INVARIANT(times_[row] <= spans_[row / kSpanRows].high);
+        is_seen[row] = 1;
+        later = times_[row];
+      }
+  }
+
   // Add rows; `matched` says which of them have met a row of the other side (nullptr: none). Slots are below slot_limit, or
   // kJoinsNothing.
   void append(const uint32_t* slots, const int64_t* times, const uint8_t* matched, int64_t count, uint32_t slot_limit) {
@@ -44,6 +61,7 @@ class TimeChains {
     if (matched != nullptr) std::copy(matched, matched + count, matched_.begin() + first);
     for (int64_t i = 0; i < count; ++i) {
       const uint32_t row = first + static_cast<uint32_t>(i);
+      JETFAST_CHECK(slots[i] == kJoinsNothing || slots[i] < slot_limit);
       if (i + kAhead < count && slots[i + kAhead] != kJoinsNothing) prefetch_line(&heads_[slots[i + kAhead]]);
       if (row % kSpanRows == 0) spans_.emplace_back();
       Span& span = spans_.back();
@@ -60,6 +78,7 @@ class TimeChains {
   // Begin with rows of the other side, which stay where they are until the last of their pairs is taken: row i meets rows of its
   // slot with a time in [times[i] + lower, times[i] + upper]. found[i] becomes 1 if there is one.
   void probe(const uint32_t* slots, const int64_t* times, int64_t count, int64_t lower, int64_t upper, uint8_t* found) {
+    JETFAST_CHECK(lower <= upper);
     slots_ = slots;
     probed_times_ = times;
     count_ = count;
@@ -77,6 +96,7 @@ class TimeChains {
       const int64_t low = add_saturating(probed_times_[row_], lower_);
       for (; at_ != kEnd && times_[at_] >= low; at_ = next_[at_]) {
         if (made == rows_max) return made;
+        JETFAST_CHECK(at_ < times_.size());
         probed[made] = static_cast<int32_t>(row_);
         rows[made++] = static_cast<int32_t>(at_);
         matched_[at_] = 1;

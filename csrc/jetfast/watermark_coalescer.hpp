@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "jetfast/assertions.hpp"
+
 namespace jetfast {
 
 // Rules: SEMANTICS 1.5. Up to `scan_max` inputs a plain scan finds the least watermark; above that a tournament tree does,
@@ -45,7 +47,28 @@ class WatermarkCoalescer {
   bool is_done(size_t input) const { return state_[input] == done_input; }
 
   // Callers check first: the input is not done, and value > input_watermark(input).
+  // Counts fit the states, the tree holds the least of its leaves, and nothing was forwarded that no input has said.
+  void check_invariants() const {
+    size_t awake_inputs = 0, idle_inputs = 0;
+    for (size_t input = 0; input < watermarks_.size(); ++input) {
+      awake_inputs += state_[input] == awake;
+      idle_inputs += state_[input] == idle_input;
+      JETFAST_INVARIANT(watermarks_[input] <= top_);
+      if (leaf_count_ != 0)
+        JETFAST_INVARIANT(least_[leaf_count_ + input] == (state_[input] == awake ? watermarks_[input] : max_time));
+    }
+    JETFAST_INVARIANT(awake_inputs == awake_count_);
+    JETFAST_INVARIANT(idle_inputs == idle_count_);
+    JETFAST_INVARIANT(last_ <= top_);
+    JETFAST_INVARIANT(!idle_was_last_ || awake_count_ == 0);
+    for (size_t node = 1; node < leaf_count_; ++node)
+      JETFAST_INVARIANT(least_[node] == smaller(least_[2 * node], least_[2 * node + 1]));
+  }
+
   Forwarded observe_watermark(size_t input, int64_t value) noexcept {
+    JETFAST_CHECK(input < watermarks_.size());
+    JETFAST_CHECK(state_[input] != done_input);
+    JETFAST_CHECK(value > watermarks_[input]);
     Forwarded forwarded;
     watermarks_[input] = value;
     if (value > top_) top_ = value;
@@ -56,6 +79,8 @@ class WatermarkCoalescer {
   }
 
   Forwarded observe_idle(size_t input) noexcept {
+    JETFAST_CHECK(input < watermarks_.size());
+    JETFAST_CHECK(state_[input] != done_input);
     Forwarded forwarded;
     if (state_[input] == awake) {
       state_[input] = idle_input;
@@ -69,6 +94,8 @@ class WatermarkCoalescer {
 
   // Rows, or an active message: the input takes part again with the watermark that it had.
   Forwarded observe_active(size_t input) noexcept {
+    JETFAST_CHECK(input < watermarks_.size());
+    JETFAST_CHECK(state_[input] != done_input);
     Forwarded forwarded;
     if (state_[input] == idle_input) {
       wake(input, forwarded);
@@ -79,6 +106,8 @@ class WatermarkCoalescer {
   }
 
   Forwarded observe_done(size_t input) noexcept {
+    JETFAST_CHECK(input < watermarks_.size());
+    JETFAST_CHECK(state_[input] != done_input);
     Forwarded forwarded;
     if (state_[input] == awake) {
       --awake_count_;
@@ -131,6 +160,7 @@ class WatermarkCoalescer {
 
   void forward_least(Forwarded& forwarded) noexcept {
     const int64_t candidate = awake_count_ > 0 ? least_awake() : top_;
+    JETFAST_CHECK(candidate <= top_);
     if (candidate > last_) {
       last_ = candidate;
       idle_was_last_ = false;

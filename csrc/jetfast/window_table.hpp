@@ -13,6 +13,7 @@
 
 #include "jetfast/accumulators.hpp"
 #include "jetfast/arena.hpp"
+#include "jetfast/assertions.hpp"
 #include "jetfast/batch.hpp"
 #include "jetfast/column_view.hpp"
 #include "jetfast/frame.hpp"
@@ -29,6 +30,14 @@ class WindowTable : public WindowResults {
   using WindowResults::WindowResults;
 
   bool is_emitting() const override { return emitting_; }
+
+  // The invariants of keys, frames and, between emissions, of the running window. Reads the whole table.
+  void check_invariants() const override {
+    KeyedResults::check_invariants();
+    JETFAST_INVARIANT(emitting_ || window_ == nullptr);
+    JETFAST_INVARIANT(emitted_ <= std::max(due_, emitted_));
+    if (!emitting_) check_running();
+  }
 
   void accumulate(const BatchColumns& batch, LateRows* late) override {
     check_not_emitting();
@@ -87,6 +96,7 @@ class WindowTable : public WindowResults {
     if (watermark < watermark_) throw std::invalid_argument("a watermark must not go back");
     watermark_ = watermark;
     due_ = shape_.last_due(watermark);
+    JETFAST_CHECK(due_ <= watermark_);
     emitting_ = true;
     int64_t end;
     if (!next_window(end)) finish_emission();

@@ -17,8 +17,10 @@
 #include <cstring>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "jetfast/arena.hpp"
+#include "jetfast/assertions.hpp"
 #include "jetfast/key_cells.hpp"
 #include "jetfast/prefetch.hpp"
 #include "jetfast/simd.hpp"
@@ -67,6 +69,36 @@ class WordTable {
 
   const Key& key_of(uint32_t slot) const { return key_of_slot_[slot]; }
 
+  // Every key is found where its hash says, each slot has one key, and a line has as many keys past it as it says. Reads
+  // all lines.
+  void check_invariants(const SlotPool& pool) const {
+    JETFAST_INVARIANT(moved_ <= old_.count() || !is_growing());
+    std::vector<uint8_t> is_seen(pool.limit(), 0);
+    int64_t keys = 0;
+    for (const Lines* lines : {&lines_, &old_}) {
+      std::vector<uint32_t> passed(lines->count(), 0);
+      for (size_t line = 0; line < lines->ready(); ++line) {
+        const Bucket& bucket = (*lines)[line];
+        JETFAST_INVARIANT(bucket.used < 1u << kCells);
+        for (uint32_t used = bucket.used; used != 0; used &= used - 1) {
+          const int cell = __builtin_ctz(used);
+          const uint32_t slot = bucket.slots[cell];
+          JETFAST_INVARIANT(slot < pool.limit());
+          JETFAST_INVARIANT(!is_seen[slot]);
+          is_seen[slot] = 1;
+          ++keys;
+          const Key& key = key_of_slot_[slot];
+          for (int word = 0; word < kWords; ++word) JETFAST_INVARIANT(bucket.words[word][cell] == key[word]);
+          for (size_t place = lines->home(hash_of(key)); place != line; place = lines->next(place)) ++passed[place];
+        }
+      }
+      for (size_t line = 0; line < lines->ready(); ++line)
+        JETFAST_INVARIANT((*lines)[line].passed >= std::min<uint32_t>(passed[line], kManyPassed));
+    }
+    JETFAST_INVARIANT(keys == live_);
+    key_of_slot_.check_invariants();
+  }
+
   void erase(uint32_t slot) {
     const Key key = key_of_slot_[slot];
     const uint64_t hash = hash_of(key);
@@ -75,6 +107,7 @@ class WordTable {
       Bucket& bucket = lines[place];
       const uint32_t match = match_plain(bucket, key);
       if (match != 0) {
+        JETFAST_CHECK((match & (match - 1)) == 0);
         bucket.used = static_cast<uint8_t>(bucket.used & ~match);
         --live_;
         return;
@@ -124,10 +157,17 @@ class WordTable {
     }
 
     size_t count() const { return count_; }
+    size_t ready() const { return ready_; }
     JETFAST_INLINE size_t home(uint64_t hash) const { return hash >> shift_; }
     JETFAST_INLINE size_t next(size_t place) const { return (place + 1) & (count_ - 1); }
-    Bucket& operator[](size_t place) { return buckets_[place]; }
-    const Bucket& operator[](size_t place) const { return buckets_[place]; }
+    Bucket& operator[](size_t place) {
+      JETFAST_CHECK(place < count_);
+      return buckets_[place];
+    }
+    const Bucket& operator[](size_t place) const {
+      JETFAST_CHECK(place < count_);
+      return buckets_[place];
+    }
 
     void make_ready(size_t end) {
       if (end <= ready_) return;
@@ -258,6 +298,7 @@ class WordTable {
   uint32_t insert(const Key& key, uint64_t hash, SlotPool& pool) {
     if (is_full() && !grows_in_steps()) resize(2 * lines_.count());
     const uint32_t slot = pool.take();
+    JETFAST_CHECK(slot != kNoSlot);
     key_of_slot_.cover(slot);
     key_of_slot_[slot] = key;
     place(lines_of(hash), key, hash, slot);
@@ -288,6 +329,8 @@ class WordTable {
   bool is_growing() const { return old_.count() > 0; }
 
   void start_growth(size_t line_count) {
+    JETFAST_CHECK(!is_growing());
+    JETFAST_CHECK((line_count & (line_count - 1)) == 0 && line_count > lines_.count());
     Lines lines(line_count);
     std::swap(lines, lines_);
     old_ = std::move(lines);

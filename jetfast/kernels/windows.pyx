@@ -527,6 +527,11 @@ cdef class ResultTable:
             self.results.finish_restore()
         self.started = True
 
+    def check_invariants(self):
+        """Read the whole state and compare what must fit together; RuntimeError with the invariant that is violated."""
+        with nogil:
+            self.results.check_invariants()
+
     cdef int _check_not_started(self) except -1:
         if self.started:
             raise ValueError("state can only be restored before the first row and watermark")

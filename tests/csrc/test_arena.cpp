@@ -55,7 +55,9 @@ void the_pool_is_bounded() {
     CHECK(arena.statistics().bytes_in_use == 10240);
   }
   CHECK(arena.statistics().bytes_pooled == 4096);
+  arena.check_invariants();
   arena.release_pooled();
+  arena.check_invariants();
   CHECK(arena.statistics().bytes_pooled == 0 && arena.statistics().bytes_in_use == 0);
 }
 

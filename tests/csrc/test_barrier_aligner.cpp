@@ -41,6 +41,7 @@ void aligns_each_snapshot_once(size_t queue_count, bool exactly_once, uint32_t s
       Outcome outcome;
       if (ends) {
         outcome = aligner.observe_done(queue);
+        aligner.check_invariants();
         done[queue] = true;
         --live;
       } else if (arrived[queue]) {
@@ -50,6 +51,7 @@ void aligns_each_snapshot_once(size_t queue_count, bool exactly_once, uint32_t s
         if (begun) CHECK(aligner.observe_barrier(queue, snapshot_id + 1, terminal) == Outcome::error_id);
         if (begun) CHECK(aligner.observe_barrier(queue, snapshot_id, !terminal) == Outcome::error_terminal);
         outcome = aligner.observe_barrier(queue, snapshot_id, terminal);
+        aligner.check_invariants();
         arrived[queue] = begun = true;
       }
       bool all = begun;
@@ -61,6 +63,7 @@ void aligns_each_snapshot_once(size_t queue_count, bool exactly_once, uint32_t s
     CHECK(aligner.is_aligning() && aligner.snapshot_id() == snapshot_id);
     CHECK(aligner.release());
     CHECK(!aligner.release());
+    aligner.check_invariants();
     CHECK(!aligner.is_aligning());
     for (size_t queue = 0; queue < queue_count; ++queue) CHECK(aligner.is_blocked(queue) == terminal);
   }

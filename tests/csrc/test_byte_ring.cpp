@@ -41,6 +41,8 @@ void holds_its_capacity_and_no_more() {
     CHECK(reader.readable() == 0);
     writer.publish();
     CHECK(reader.readable() == size && writer.room(64) == 64 - size);
+    writer.check_invariants();
+    reader.check_invariants();
     reader.take(found.data(), size);
     for (uint8_t byte : found) CHECK(byte == byte_of(taken++));
   }

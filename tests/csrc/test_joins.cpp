@@ -74,6 +74,7 @@ void rows_meet_those_of_their_slot_that_are_near_in_time(int64_t count, int64_t 
   for (int64_t start = 0; start < count; start += 1000) {
     const int64_t size = std::min<int64_t>(1000, count - start);
     chains.append(kept.slots.data() + start, kept.times.data() + start, nullptr, size, 5);
+    chains.check_invariants();
   }
   CHECK(chains.size() == count && chains.bytes() > 0);
   std::vector<Pair> expected, found;
@@ -116,6 +117,7 @@ void the_latest_row_before_each_time_is_found_and_kept(int64_t count, int64_t re
   const Side kept = random_side(random, count), probed = random_side(random, 200);
   TimeChains chains;
   chains.append(kept.slots.data(), kept.times.data(), nullptr, count, 5);
+  chains.check_invariants();
   std::vector<int32_t> rows(probed.slots.size());
   chains.find_latest(probed.slots.data(), probed.times.data(), static_cast<int64_t>(rows.size()), reach, rows.data());
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -69,6 +69,7 @@ void words_equal_a_plain_map(SimdLevel level, size_t column_count) {
     }
     CHECK(index.live() == static_cast<int64_t>(wanted.size()));
     index.find_or_insert(views.data(), nullptr, static_cast<int64_t>(keys.size()), slots.data());
+    index.check_invariants();
     for (size_t row = 0; row < keys.size(); ++row) {
       const auto found = wanted.emplace(keys[row], slots[row]);
       CHECK(found.first->second == slots[row]);
@@ -113,6 +114,7 @@ void a_large_table_keeps_its_keys_while_it_grows(SimdLevel level, size_t column_
       views[column].row_count = kRows;
     }
     index.find_or_insert(views.data(), nullptr, kRows, slots);
+    index.check_invariants();
   };
   std::vector<uint32_t> slots(kRows);
   int64_t live = 0;
@@ -164,6 +166,7 @@ void a_probe_ends_although_no_line_says_so(SimdLevel level, size_t column_count,
       views[column].row_count = 1;
     }
     index.find_or_insert(views.data(), nullptr, 1, &slot);
+    index.check_invariants();
     CHECK(index.slot_limit() <= key_count);
   }
 }
@@ -194,6 +197,7 @@ void strings_come_and_go(SimdLevel level) {
     views[0].row_count = views[1].row_count = 200;
     std::vector<uint32_t> slots(200);
     index.find_or_insert(views, nullptr, 200, slots.data());
+    index.check_invariants();
     for (size_t row = 0; row < keys.size(); ++row) CHECK(wanted.emplace(keys[row], slots[row]).first->second == slots[row]);
     CHECK(index.live() == static_cast<int64_t>(wanted.size()));
     const std::vector<Column> columns = index.keys_of(slots.data(), 200, arena);
@@ -226,6 +230,7 @@ void rows_may_be_chosen_and_nulls_are_one_key() {
   const std::vector<int32_t> rows{4, 0, 2, 4};
   std::vector<uint32_t> slots(4);
   index.find_or_insert(&view, rows.data(), 4, slots.data());
+  index.check_invariants();
   CHECK(slots[0] == slots[3] && slots[1] == slots[2] && slots[0] != slots[1]);
   CHECK(index.live() == 2);
   Arena arena;
@@ -255,6 +260,7 @@ void keys_get_new_slots(SimdLevel level) {
   view.bytes = reinterpret_cast<const uint8_t*>(bytes.data());
   std::vector<uint32_t> slots(kCount), again(kCount);
   index.find_or_insert(&view, nullptr, kCount, slots.data());
+  index.check_invariants();
   const uint64_t releases = index.releases();
   std::vector<std::vector<uint32_t>> lists(2);
   for (int64_t key = 0; key < kCount; ++key)

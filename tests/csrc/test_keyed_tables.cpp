@@ -110,15 +110,20 @@ void two_stages_equal_one(WindowShape shape, int32_t owner_count, uint64_t key_c
     Input input;
     for (uint64_t row = 0, rows = next_random(state) % rows_max; row < rows; ++row) input.add(state, now, key_count);
     all.accumulate(input.columns(), nullptr);
+    all.check_invariants();
     first.accumulate(input.columns(), nullptr);
+    first.check_invariants();
     const int64_t watermark = now - 80;  // no row is late
     first.advance(watermark);
+    first.check_invariants();
     if (round % 9 == 8) first.flush();
     hand_over();
     all.advance(watermark);
+    all.check_invariants();
     collect(all, wanted);
     for (auto& table : second) {
       table->advance(watermark);
+      table->check_invariants();
       collect(*table, found);
     }
     if (round % 40 == 39) first.forget_keys();
@@ -126,10 +131,12 @@ void two_stages_equal_one(WindowShape shape, int32_t owner_count, uint64_t key_c
   first.flush();
   hand_over();
   all.advance(kMaxTime);
+  all.check_invariants();
   collect(all, wanted);
   int64_t rows = 0;
   for (auto& table : second) {
     table->advance(kMaxTime);
+    table->check_invariants();
     collect(*table, found);
     rows += table->rows;
   }
@@ -154,10 +161,13 @@ void sessions_equal_rows_sorted_by_time(int64_t timeout) {
     for (size_t row = 0; row < input.keys.size(); ++row)
       rows_of_key[input.keys[row]].emplace_back(input.times[row], input.values[row]);
     table.accumulate(input.columns(), nullptr);
+    table.check_invariants();
     table.advance(now - 80);
+    table.check_invariants();
     collect(table, found);
   }
   table.advance(kMaxTime);
+  table.check_invariants();
   collect(table, found);
   for (auto& [key, rows] : rows_of_key) {
     std::sort(rows.begin(), rows.end());

@@ -105,6 +105,7 @@ void what_comes_again_is_the_same_memory() {
     const Rows rows = rows_of({keys, repeated(arena, zeros, turn), zeros});
     const std::vector<uint8_t> bytes = encoded(arena, rows, sent);
     sent.settle();
+    sent.check_invariants();
     CHECK((bytes.size() < 1000) == (turn > 0));
     const Rows back = decoded(arena, types_of(rows), bytes, received);
     check_same(arena, back, rows);
@@ -130,6 +131,7 @@ void places_change_and_messages_stay_behind(uint32_t seed) {
     const std::vector<uint8_t> bytes = encoded(arena, rows, sent);
     if (random() % 3 == 0) continue;
     sent.settle();
+    sent.check_invariants();
     check_same(arena, decoded(arena, types_of(rows), bytes, received), rows);
   }
 }
@@ -149,6 +151,7 @@ void damaged_messages_are_survived(uint32_t seed) {
     if (random() % 50 == 0) sent = SentColumns();
     std::vector<uint8_t> bytes = encoded(arena, rows, sent);
     sent.settle();
+    sent.check_invariants();
     int64_t header_words;
     std::memcpy(&header_words, bytes.data() + 8, 8);
     for (uint32_t change = random() % 3; change > 0; --change) {

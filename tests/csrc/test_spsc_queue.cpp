@@ -37,6 +37,7 @@ void is_bounded_and_in_order() {
         queue.pop();
       }
       CHECK(queue.size() == 0);
+      queue.check_invariants();
     }
   }
 }

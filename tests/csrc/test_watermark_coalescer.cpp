@@ -92,6 +92,7 @@ void equals_its_slow_twin(size_t input_count, uint32_t seed) {
       wanted = slow.forward(false);
       got = fast.observe_done(input);
     }
+    fast.check_invariants();
     CHECK(got.active == wanted.active);
     CHECK(got.has_watermark == wanted.has_watermark);
     CHECK(got.watermark == wanted.watermark);

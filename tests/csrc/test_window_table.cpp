@@ -158,6 +158,7 @@ void windows_equal_sums_over_all_rows(WindowShape shape, bool with_restores, Lay
       partly_late += missed > 0 && missed < windows;
     }
     table->accumulate(input.columns(), nullptr);
+    table->check_invariants();
     if (with_restores && round % 3 == 0) {
       counted_late += table->late_rows;
       counted_partly_late += table->partly_late_rows;
@@ -166,9 +167,11 @@ void windows_equal_sums_over_all_rows(WindowShape shape, bool with_restores, Lay
     now += static_cast<int64_t>(next_random(state) % 30) + (round % 40 == 39 ? 5000 : 0);
     watermark = std::max(watermark, now - 40);
     table->advance(watermark);
+    table->check_invariants();
     collect(*table, found, 1 + static_cast<int64_t>(next_random(state) % 100));
   }
   table->advance(kMaxTime);
+  table->check_invariants();
   collect(*table, found, 64);
   CHECK(counted_late + table->late_rows == late);
   CHECK(counted_partly_late + table->partly_late_rows == partly_late);
@@ -199,7 +202,9 @@ void memory_is_what_the_arena_gave(Layout layout, double lists_max) {
       input.numbers.push_back(0.5);
     }
     table->accumulate(input.columns(), nullptr);
+    table->check_invariants();
     table->advance(frame * 10 - 10);
+    table->check_invariants();
     while (table->emit(1 << 20).row_count > 0) {}
     const jetfast::MemoryUse use = table->memory();
     const auto given = static_cast<double>(arena.statistics().bytes_in_use);
@@ -229,8 +234,10 @@ void sums_of_many_rows_are_compensated() {
         input.numbers.push_back(0.1);
       }
       table.accumulate(input.columns(), nullptr);
+      table.check_invariants();
     }
     table.advance(kMaxTime);
+    table.check_invariants();
     Results found;
     collect(table, found, 64);
     CHECK(found.size() == 20);
@@ -286,10 +293,13 @@ void windows_of_many_keys_come_in_pieces(int64_t rows_max, Layout layout) {
         input.numbers.push_back(static_cast<double>(frame + key) / 4);
       }
     table.accumulate(input.columns(), nullptr);
+    table.check_invariants();
     table.advance(frame * 10 + 10);
+    table.check_invariants();
     check_results();
   }
   table.advance(kMaxTime);
+  table.check_invariants();
   check_results();
   for (int64_t last = 0; last < kFrames + 2; ++last) {
     int64_t wanted = 0;

@@ -74,6 +74,7 @@ def test_sessions_equal_the_slow_twin(timeout: int, keys: list[str], script: Any
             check(drain(table, keys, rows_max), slow.advance(step))
         else:
             late = table.accumulate(to_batch(step, padding=padding), collect_late=True)
+            table.check_invariants()
             missed = slow.accumulate(step)
             if late is None:
                 assert missed == []
@@ -150,6 +151,7 @@ def test_a_changed_timeout_gives_restored_sessions_new_ends_and_merges_those_tha
             check(drain(table, keys), slow.advance(step))
         else:
             table.accumulate(to_batch(step))
+            table.check_invariants()
             slow.accumulate(step)
     other = make_table(after, keys)
     restore_all([other], saved_of(table))

@@ -54,6 +54,7 @@ def test_windows_equal_the_slow_twin(window: Any, keys: list[str], script: Any, 
             check_results(drain(table, keys, rows_max), slow.advance(step), AGGREGATES)
         else:
             late = table.accumulate(to_batch(step, padding=padding), collect_late=True)
+            table.check_invariants()
             missed = slow.accumulate(step)
             if late is None:
                 assert missed == []
@@ -148,6 +149,7 @@ def test_two_stages_equal_one(
                 partitions = assign_partitions(columns) if keys else np.zeros(partials.row_count, np.int32)
                 assert (partitions % owners == table.owner).all()
             second.accumulate_partials(partials)
+            second.check_invariants()
 
     for number, step in enumerate(watermarks(script)):
         if isinstance(step, int):
@@ -162,6 +164,7 @@ def test_two_stages_equal_one(
         else:
             slow.accumulate(step)
             first[number % stages].accumulate(to_batch(step))
+            first[number % stages].check_invariants()
             if flushes[number % len(flushes)]:
                 first[number % stages].flush()
                 take(first[number % stages])

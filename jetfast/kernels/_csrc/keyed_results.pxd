@@ -36,3 +36,4 @@ cdef extern from "jetfast/keyed_results.hpp" namespace "jetfast" nogil:
         int64_t bound(int32_t partition) noexcept
         void restore_bound(int32_t partition, int64_t bound) except +
         void finish_restore() except +
+        void check_invariants() except +
