@@ -60,7 +60,7 @@ from jetfast.core.items import MAIN_PORT
 from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT
 from jetfast.core.processor import Processor, ProcessorSupplier
 from jetfast.core.routing import ALL_TO_ONE, ISOLATED, UNICAST, Routing, partitioned
-from jetfast.core.source import sink_counts, sink_delivery, source_delivery
+from jetfast.core.source import sink_counts, sink_delivery, sink_tells_latest, source_delivery
 from jetfast.core.throttling import EmitByFrame, NoThrottling, WatermarkThrottleFactory, coarsest_frame
 from jetfast.core.top_results import TopResults
 from jetfast.core.windows import SessionWindow
@@ -451,6 +451,7 @@ class Planner:
             one=one,
             delivery=sink_delivery(step.sink),
             counts=sink_counts(step.sink),
+            tells_latest=sink_tells_latest(step.sink),
             check_target=step.sink.check_target,
         )
 
@@ -465,6 +466,7 @@ class Planner:
         one: bool = False,
         delivery: Delivery | None = None,
         counts: bool = True,
+        tells_latest: bool = False,
         keeps_state: bool = True,
         check_target: Callable[[], None] | None = None,
     ) -> None:
@@ -479,6 +481,7 @@ class Planner:
                 total_parallelism_one=one,
                 delivery=delivery,
                 counts=counts,
+                tells_latest=tells_latest,
                 keeps_state=keeps_state,
                 check_target=check_target,
             )

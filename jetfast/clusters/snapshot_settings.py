@@ -144,6 +144,13 @@ def choose_snapshots(
             store.name,
             store.survives,
         )
+        if not dag.tells_latest():
+            logger.warning(
+                "job %s: none of its sinks can tell an older copy of %s from the newest state: never put the store "
+                "back from a backup, or rows are written twice",
+                job,
+                store.name,
+            )
     return SnapshotSettings(
         guarantee,
         kept.job,

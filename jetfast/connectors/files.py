@@ -186,6 +186,10 @@ class Files:
         return Delivery.WHOLE if self._single() else Delivery.TRANSACTIONAL
 
     @property
+    def tells_latest(self) -> bool:
+        return not self._single()
+
+    @property
     def target(self) -> str | None:
         filesystem, path = self._target()
         return f"{filesystem.type_name}:{path}"

@@ -1,6 +1,7 @@
 """Part files that become visible while a job runs: one after the other, or together with the snapshot of their rows.
 
     part-<processor>-<job>-<execution>-<sequence>-<number>.<suffix>         visible
+    part-<processor>-<job>-<execution>-<number>.<suffix>                    visible, written without transactions
     .jetfast.<job>.<job id>.<vertex>.<execution>.<processor>.<sequence>.<number>.<suffix>.tmp      not yet
 
 The files of one transaction (the same sequence) share the text of its id, by which they are listed. Phase 2 renames
@@ -11,6 +12,7 @@ can forge tokens, so names are made from the id and a number.
 """
 
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -29,6 +31,7 @@ from jetfast.core.transaction import TransactionalWriter, TransactionId, Transac
 from jetfast.errors import DataLostError, JobFailedError
 
 TEMPORARY = ".tmp"
+_COMMITTED = re.compile(r"part-(?P<processor>\d+)-(?P<job>[^-]+)-(?P<execution>\d+)-(?P<sequence>\d+)-\d+\.")
 _ID_FIELDS = 7
 """Fields of the text of an id, between dots; none of them holds one."""
 _LOOKED_AT = 1000
@@ -64,8 +67,10 @@ class PartSettings:
 class PartDirectory:
     """The directory that a job writes to: names, and who may remove what."""
 
-    def __init__(self, settings: PartSettings, context: ProcessorContext) -> None:
+    def __init__(self, settings: PartSettings, context: ProcessorContext, flushed: bool = False) -> None:
+        """`flushed`: files are visible as soon as they end, so they do not tell what was decided."""
         self.settings = settings
+        self.flushed = flushed
         self.filesystem = settings.filesystem
         self.owner = TransactionOwner.of(context)
         self.job_label = context.job_id[:8] or "0"
@@ -84,7 +89,8 @@ class PartDirectory:
             raise ValueError(f"{transaction!r} is no transaction of this step")
         execution, processor, sequence = found
         suffix = suffix or self.suffix
-        final = f"part-{processor:05d}-{self.job_label}-{execution}-{sequence:06d}-{number}{suffix}"
+        place = f"{execution}" if self.flushed else f"{execution}-{sequence:06d}"
+        final = f"part-{processor:05d}-{self.job_label}-{place}-{number}{suffix}"
         return f".{transaction}.{number}{suffix}{TEMPORARY}", final
 
     def names_in(self, transaction: str, token: bytes) -> Iterator[tuple[str, str]]:
@@ -116,6 +122,16 @@ class PartDirectory:
 
     def names(self) -> list[str]:
         return file_names(self.filesystem, self.settings.directory)
+
+    def committed(self) -> list[str]:
+        """Return the ids of the transactions of this job whose files are visible."""
+        found = set()
+        for name in self.names():
+            match = _COMMITTED.match(name)
+            if match is not None and match["job"] == self.job_label:
+                numbers = (int(match[part]) for part in ("execution", "processor", "sequence"))
+                found.add(self.owner.text(TransactionId(*numbers)))
+        return sorted(found)
 
     def existing(self, names: Iterable[str]) -> set[str]:
         """Which of these files are there?"""
@@ -227,7 +243,7 @@ class FlushedPartFiles:
     """A SinkWriter whose files become visible as soon as they have ended: by size, by age, and with each snapshot."""
 
     def __init__(self, settings: PartSettings, context: ProcessorContext) -> None:
-        self.directory = PartDirectory(settings, context)
+        self.directory = PartDirectory(settings, context, flushed=True)
         self.now_us = context.now_us
         self.first = context.index == 0
         transaction = TransactionId(context.execution_id, context.index, 0)
@@ -318,6 +334,9 @@ class TransactionalPartFiles(TransactionalWriter):
 
     def list_open(self, prefix: str) -> Sequence[str]:
         return list(self.directory.temporary_files(prefix))
+
+    def latest_known(self, prefix: str) -> Sequence[str]:
+        return [transaction for transaction in self.directory.committed() if transaction.startswith(prefix)]
 
     def close(self) -> None:
         """What is neither committed nor rolled back may be part of a decided snapshot: only what has no end goes."""

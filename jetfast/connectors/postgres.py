@@ -135,6 +135,10 @@ class Postgres:
         return None  # several sinks may append to one table
 
     @property
+    def tells_latest(self) -> bool:
+        return not self.upsert_by
+
+    @property
     def sink_delivery(self) -> Delivery:
         return Delivery.IDEMPOTENT if self.upsert_by else Delivery.TRANSACTIONAL
 

@@ -275,6 +275,9 @@ class PostgresTransactions(TransactionalWriter):
             found = self.table.execute("select transaction from {commits} where starts_with(transaction, %s)", prefix)
             return [transaction for (transaction,) in found.fetchall()]
 
+    def latest_known(self, prefix: str) -> Sequence[str]:
+        return self.list_committed(prefix)
+
     def forget(self, transactions: Sequence[str]) -> None:
         with self.table.errors_named("forget transactions"):
             self.table.execute("delete from {commits} where transaction = any(%s)", list(transactions))

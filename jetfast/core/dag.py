@@ -27,6 +27,8 @@ class Vertex:
     """How a source or a sink keeps its part of the guarantee of the job; None: it is neither."""
     counts: bool = True
     """Of a sink: does the guarantee of the job depend on it?"""
+    tells_latest: bool = False
+    """Of a sink: does what it has written show that a snapshot store was put back from a backup?"""
     keeps_state: bool = True
     """Of a step that is neither source nor sink: can what it computes of a row depend on other rows?"""
     endless: bool = False
@@ -108,6 +110,10 @@ class Dag:
     def reads_edges_first(self) -> bool:
         """Must an edge be read to its end before another one is read? (The build side of a hash join.)"""
         return any(len({edge.priority for edge in self.inbound(name)}) > 1 for name in self.vertices)
+
+    def tells_latest(self) -> bool:
+        """Can any sink tell that the snapshot store was put back from a backup?"""
+        return any(vertex.tells_latest for vertex in self.vertices.values())
 
     def sources_of(self, name: str) -> set[str]:
         """The vertices without inbound edges that a vertex gets its rows from; itself, if it is one."""

@@ -159,7 +159,8 @@ class SinkWriter(Protocol):
 class Sink(Protocol):
     """Where rows go. Picklable; each processor opens one writer.
 
-    A sink may also have `counts = False`, if its rows are only looked at: see `sink_counts`.
+    A sink may also have `counts = False`, if its rows are only looked at: see `sink_counts`; and `tells_latest = True`,
+    if its writers can tell which transaction was committed last: see `TransactionalWriter.latest_known`.
     """
 
     @property
@@ -202,3 +203,8 @@ def sink_delivery(sink: Sink) -> Delivery:
 def sink_counts(sink: Sink) -> bool:
     """Return whether the guarantee of a job depends on a sink; one that does not say counts."""
     return bool(getattr(sink, "counts", True))
+
+
+def sink_tells_latest(sink: Sink) -> bool:
+    """Return whether a sink can tell which of its transactions was committed last; one that does not say cannot."""
+    return bool(getattr(sink, "tells_latest", False))

@@ -35,7 +35,9 @@ ID_BYTES_MAX = 199
 
 TRANSACTIONS = "transactions"
 """Kind of the state that names the transactions of a snapshot (`StateBatch.kind`)."""
-SETTLED_KINDS = frozenset({TRANSACTIONS, UNPUBLISHED})
+NEXT_TRANSACTION = "next transaction"
+"""Kind of the state that names, of each processor, the first transaction that the snapshot cannot contain."""
+SETTLED_KINDS = frozenset({TRANSACTIONS, NEXT_TRANSACTION, UNPUBLISHED})
 """Kinds of state that are settled when phase 2 is over: an exported snapshot leaves them out."""
 
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -187,8 +189,20 @@ class TransactionalWriter:
         """Return ids that begin with `prefix`, were committed and are not forgotten; () if nothing is kept of them."""
         return ()
 
+    def latest_known(self, prefix: str) -> Sequence[str] | None:
+        """Return ids that begin with `prefix` and whose rows are visible: of each writer at least the last one.
+
+        Asked before anything is committed or rolled back. One that is later than the snapshot knows shows that the
+        snapshot store was put back from a backup; the job is refused then. None: this system cannot tell, or only of
+        ids that are not forgotten. A sink whose writers can tell has `tells_latest = True`.
+        """
+        return None
+
     def forget(self, transactions: Sequence[str]) -> None:
-        """These were committed, and no snapshot names them any more: what tells that they were committed may go."""
+        """These were committed, and no snapshot names them any more: what tells that they were committed may go.
+
+        Of each writer the last transaction that was committed is not forgotten before a later one was.
+        """
 
     def close(self) -> None:
         """Release connections; called once. A transaction that is prepared stays, one that is open need not."""

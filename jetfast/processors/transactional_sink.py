@@ -33,13 +33,21 @@ from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import Output
 from jetfast.core.processor import BROADCAST, ProcessorContext, StateBatch
 from jetfast.core.transaction import (
+    NEXT_TRANSACTION,
     TRANSACTIONS,
     TransactionalSink,
     TransactionalWriter,
     TransactionId,
     TransactionOwner,
 )
-from jetfast.errors import DataLostError, JetfastError, JobFailedError, ProtocolError, RestartableError
+from jetfast.errors import (
+    DataLostError,
+    JetfastError,
+    JobFailedError,
+    ProtocolError,
+    RestartableError,
+    SnapshotDamaged,
+)
 from jetfast.processors.sink_writer import SinkWriterProcessor, call_writer
 from jetfast.processors.transaction_ids import FreeIds, PooledIds, ids_to_probe
 
@@ -52,6 +60,7 @@ SWEEP_US = 60_000_000
 _STATE_SCHEMA = pa.schema(
     [pa.field("transaction", pa.string(), nullable=False), pa.field("token", pa.binary(), nullable=False)]
 )
+_NEXT_SCHEMA = pa.schema([pa.field("transaction", pa.string(), nullable=False)])
 
 
 @dataclass
@@ -78,10 +87,12 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         self.current: _Transaction | None = None
         self.waiting: list[_Transaction] = []
         self.decided: list[str] = []
-        """What this processor has committed of the last decided snapshot."""
+        """What this processor has committed last, with any snapshot."""
         self.reserved: frozenset[str] = frozenset()
         """Ids of this processor's pool in the last decided snapshot, whoever has committed them."""
         self.restored: dict[str, bytes] = {}
+        self.restored_next: list[str] = []
+        """Of each processor that took the snapshot, the first transaction that it cannot contain."""
         self.saving = False
         """A snapshot is under way: `waiting` may be decided without our knowing."""
         self.input_taken = False
@@ -153,11 +164,16 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
             self.waiting.append(self.current)
             self.current = None
         self._look_whether_it_takes_input()
+        states = () if self.rules.pool_size is not None else (self._next_state(),)
         if not self.waiting:
-            return ()
+            return states
         texts, tokens = zip(*((transaction.text, transaction.token) for transaction in self.waiting), strict=True)
         rows = pa.record_batch([list(texts), list(tokens)], schema=_STATE_SCHEMA)
-        return (StateBatch(BROADCAST, TRANSACTIONS, rows),)
+        return (StateBatch(BROADCAST, TRANSACTIONS, rows), *states)
+
+    def _next_state(self) -> StateBatch:
+        rows = pa.record_batch([[self.ids.next_id((), ())]], schema=_NEXT_SCHEMA)
+        return StateBatch(BROADCAST, NEXT_TRANSACTION, rows)
 
     def prepare(self, snapshot_id: int) -> bool:
         transactions = self.transactions
@@ -183,7 +199,7 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         if self.failure is not None or not all(transaction.prepared for transaction in self.waiting):
             raise ProtocolError(f"step {self.context.vertex!r}: a snapshot succeeded though it was not prepared")
         sweep = self.context.now_us() - self.sweep_us >= SWEEP_US
-        if not (self.waiting or self.decided or sweep):
+        if not (self.waiting or sweep):
             return
         if self.committer is None:
             try:
@@ -194,7 +210,7 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
             if number:
                 reach("between_two_commits")
             self._commit(self.committer, transaction.text, transaction.token)
-        if self.decided:
+        if self.waiting and self.decided:  # the last ones stay: they tell a store that was put back
             try:
                 self.committer.forget(self.decided)
             except Exception as error:
@@ -212,8 +228,9 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         if transactions is None:
             return True
         if success:
-            self.decided = [transaction.text for transaction in self.waiting]
-            self.reserved = frozenset(self.decided)
+            texts = [transaction.text for transaction in self.waiting]
+            self.decided = texts or self.decided
+            self.reserved = frozenset(texts)
             self.waiting = []
         else:
             self._keep_waiting(transactions)
@@ -258,6 +275,9 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
     # Restore
 
     def restore_snapshot(self, state: StateBatch) -> None:
+        if state.kind == NEXT_TRANSACTION:
+            self.restored_next += state.rows.column("transaction").to_pylist()
+            return
         if state.kind != TRANSACTIONS:
             super().restore_snapshot(state)
         for saved in state.rows.to_pylist():
@@ -266,7 +286,7 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
     def finish_restore(self) -> None:
         if self.transactions is not None:
             self._settle(self.transactions)
-        elif self.restored:  # the guarantee was lowered after that snapshot
+        elif self.restored or self.restored_next:  # the guarantee was lowered after that snapshot
             transactions = self.transactional_sink.open_transactions(self.schema, self.context)
             self._settle(transactions)
             transactions.close()
@@ -274,6 +294,7 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
     def _settle(self, transactions: TransactionalWriter) -> None:
         """Commit what the snapshot names, then roll back the rest."""
         named = {text: self._read_id(text) for text in self.restored}
+        self._refuse_older_store(transactions)
         reach("restore_before_commit")
         try:
             for text in self.restored:
@@ -292,10 +313,48 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         try:
             self._roll_back(transactions, self._unnamed(transactions))
             marks = self._of_earlier_executions(transactions.list_committed(self.owner.prefix))
-            if gone := [text for text in marks if text not in named]:
+            gone = [text for text in marks if text not in named]
+            if gone and not self.decided:
+                last = max(gone, key=lambda text: self._order(self._read_id(text)))
+                gone.remove(last)
+                self.decided = [last]
+            if gone:
                 transactions.forget(gone)
         except Exception as error:
             raise self._in_doubt("transactions of earlier executions could not be rolled back", error) from error
+
+    def _refuse_older_store(self, transactions: TransactionalWriter) -> None:
+        """Raise SnapshotDamaged if rows are visible that only a later snapshot than the restored one can have decided.
+
+        Each processor looks at the transactions of all, before it changes anything.
+        """
+        if not self.restored_next:
+            return
+        try:
+            known = transactions.latest_known(self.owner.prefix)
+        except Exception as error:
+            raise self._in_doubt("what was committed could not be listed", error) from error
+        bounds = [self._read_id(text) for text in self.restored_next]
+        sequences = {(bound.execution_id, bound.processor): bound.sequence for bound in bounds}
+        last_execution_id = max(bound.execution_id or 0 for bound in bounds)
+        for text in known or ():
+            found = self.owner.parse(text)
+            if found is None or found.execution_id is None or found.execution_id >= self.context.execution_id:
+                continue
+            bound = sequences.get((found.execution_id, found.processor))
+            if found.execution_id > last_execution_id or (bound is not None and found.sequence >= bound):
+                raise SnapshotDamaged(
+                    f"step {self.context.vertex!r}: the snapshot knows only transactions before "
+                    f"{max(self.restored_next, key=lambda text: self._order(self._read_id(text)))}, but "
+                    f"{self.sink.name} shows rows of {text}, which was committed later. The snapshot store was put "
+                    "back from an older copy; going on from it would write rows twice. Bring the newest store back, "
+                    "or submit the job with fresh=True to run it from the beginning"
+                )
+
+    @staticmethod
+    def _order(transaction: TransactionId) -> tuple[int, int]:
+        """Later transactions of a processor are greater, and those of a later execution."""
+        return transaction.execution_id or 0, transaction.sequence
 
     def _read_id(self, text: str) -> TransactionId:
         found = self.owner.parse(text)

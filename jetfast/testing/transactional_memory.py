@@ -125,6 +125,10 @@ class TransactionalMemorySink:
         return self.system.name
 
     @property
+    def tells_latest(self) -> bool:
+        return self.system.rules.pool_size is None
+
+    @property
     def target(self) -> str | None:
         return None
 
@@ -249,6 +253,9 @@ class TransactionalMemoryWriter(TransactionalWriter):
         if self.rules.pool_size is not None:
             return ()  # it is known of each id
         return self._list([text for text, outcome in self.system.outcomes.items() if outcome == "committed"], prefix)
+
+    def latest_known(self, prefix: str) -> Sequence[str] | None:
+        return None if self.rules.pool_size is not None else self.list_committed(prefix)
 
     def _list(self, texts: Iterable[str], prefix: str) -> list[str]:
         found: list[str] = self.perform("list", lambda: [text for text in texts if text.startswith(prefix)])

@@ -79,7 +79,7 @@ def test_a_job_whose_function_fails_leaves_no_temporary_file_and_a_mended_one_go
         return rows
 
     store = MemorySnapshotStore()
-    job = SteppedJob(copying(tmp_path, poisoned), seed=2, store=store, interval="10ms")
+    job = SteppedJob(copying(tmp_path, poisoned), seed=8, store=store, interval="10ms")
     job.run()
     assert isinstance(job.runner.error, JobFailedError)
     assert "250 is too much" in str(job.runner.error)

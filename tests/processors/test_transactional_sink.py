@@ -9,13 +9,13 @@ import pytest
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.processor import BROADCAST, StateBatch
 from jetfast.core.transaction import TRANSACTIONS, TransactionId, TransactionOwner
-from jetfast.errors import DataLostError, JobFailedError, ProtocolError, RestartableError
+from jetfast.errors import DataLostError, JobFailedError, ProtocolError, RestartableError, SnapshotDamaged
 from jetfast.processors.sink import WriteSink
 from jetfast.processors.transactional_sink import SWEEP_US, TransactionalSinkProcessor
 from jetfast.testing import Faults, StoredRows, TransactionalMemory, VirtualClock, verify_sink
 from jetfast.testing.outside_system import Fault
 from jetfast.testing.transactional_memory import TransactionalMemoryWriter
-from tests.processors.transactional_runs import names, opened, phase_2, restored, rows_of, saved
+from tests.processors.transactional_runs import names, opened, phase_2, restored, rows_of, saved, saved_whole
 
 OWNER = TransactionOwner("job", "", "sink")
 
@@ -499,8 +499,76 @@ def test_what_tells_that_a_transaction_was_committed_is_kept_until_a_newer_snaps
     assert outside.outcomes[free(1, 0, 0)] == "committed"
     phase_2(processor, 2)
     assert list(outside.outcomes) == [free(1, 0, 1)]
-    restored(outside, [], execution=2)
-    assert not outside.outcomes
+    run_round(processor)
+    assert list(outside.outcomes) == [free(1, 0, 1)], "it tells a store that was put back"
+    last = restored(outside, [], execution=2)
+    assert list(outside.outcomes) == [free(1, 0, 1)]
+    write(last, 3)
+    run_round(last)
+    assert list(outside.outcomes) == [free(2, 0, 0)]
+
+
+# A store that was put back
+
+
+def test_a_snapshot_that_is_older_than_what_was_committed_is_refused_and_nothing_is_changed():
+    outside = TransactionalMemory.named()
+    processors = [restored(outside, [], index=index, parallelism=2) for index in range(2)]
+    write(processors[0], 1)
+    backup = [state for processor in processors for state in saved_whole(processor)]
+    for processor in processors:
+        assert processor.prepare(1)
+        assert phase_2(processor, 1)
+    restored(outside, backup, execution=2)  # it is the newest
+    write(processors[1], 2)
+    newer = [state for processor in processors for state in saved_whole(processor)]
+    for processor in processors:
+        assert processor.prepare(2)
+        assert phase_2(processor, 2)
+    write(processors[0], 3)
+    phase_1(processors[0])
+    before = ids(outside), outside.in_doubt()
+    for parallelism in (1, 2, 3):
+        for index in range(parallelism):  # each of them, whoever would have to settle it
+            slow = opened(outside, index=index, parallelism=parallelism, execution=3)
+            for state in backup:
+                slow.restore_snapshot(state)
+            with pytest.raises(SnapshotDamaged, match=r"only transactions before .*, but .* shows rows of .*1\.1\.0"):
+                slow.finish_restore()
+    assert (ids(outside), outside.in_doubt()) == before
+    restored(outside, newer, execution=4)
+
+
+def test_a_snapshot_of_an_execution_before_the_one_that_committed_last_is_refused():
+    outside = TransactionalMemory.staged()
+    first = restored(outside, [])
+    write(first, 1)
+    backup = saved_whole(first)
+    assert first.prepare(1)
+    assert phase_2(first, 1)
+    second = restored(outside, backup, execution=5)
+    run_round(second)
+    write(second, 2)
+    run_round(second)
+    slow = opened(outside, execution=6)
+    for state in backup:
+        slow.restore_snapshot(state)
+    with pytest.raises(SnapshotDamaged, match="older copy"):
+        slow.finish_restore()
+
+
+def test_an_older_snapshot_of_an_earlier_version_is_found_out_by_what_it_names():
+    outside = TransactionalMemory.named()
+    processor = restored(outside, [])
+    write(processor, 1)
+    old = saved(processor)  # without the next transaction
+    assert processor.prepare(1)
+    assert phase_2(processor, 1)
+    restored(outside, old, execution=2)
+    write(processor, 2)
+    run_round(processor)
+    with pytest.raises(DataLostError, match="its rows are lost"):
+        restored(outside, old, execution=3)
 
 
 def test_marks_of_later_executions_are_left_alone():

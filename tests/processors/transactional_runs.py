@@ -7,6 +7,7 @@ import pyarrow as pa
 from jetfast.core.batch import Batch
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.processor import ProcessorContext, StateBatch
+from jetfast.core.transaction import NEXT_TRANSACTION
 from jetfast.processors.sink import WriteSink
 from jetfast.processors.transactional_sink import TransactionalSinkProcessor
 
@@ -42,6 +43,11 @@ def restored(outside: Any, states: list[StateBatch], **where: Any) -> Transactio
 
 
 def saved(processor: TransactionalSinkProcessor) -> list[StateBatch]:
+    """What a snapshot holds, but for what only tells a store that was put back."""
+    return [state for state in saved_whole(processor) if state.kind != NEXT_TRANSACTION]
+
+
+def saved_whole(processor: TransactionalSinkProcessor) -> list[StateBatch]:
     return list(processor.save_snapshot())
 
 
