@@ -692,6 +692,11 @@ cdef class FrameTable:
         `partial_schema`, but as WindowTable takes it too. Before the first row."""
         dereference(self.table).share_frames()
 
+    def check_invariants(self):
+        """Read the whole state and compare what must fit together; RuntimeError with the invariant that is violated."""
+        with nogil:
+            dereference(self.table).check_invariants()
+
     @property
     def owner(self):
         """Of all that the last `take_partials` gave; 0 if there are no owners."""

@@ -32,4 +32,5 @@ cdef extern from "jetfast/frame_table.hpp" namespace "jetfast" nogil:
         void flush() noexcept
         bint has_due() noexcept
         void forget_keys() except +
+        void check_invariants() except +
         Rows emit(int64_t rows_max) except +
