@@ -2,9 +2,11 @@
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import count
 from typing import Any, Self
 
 import pyarrow as pa
@@ -13,22 +15,26 @@ from jetfast.connectors.away import postgres_is_away
 from jetfast.connectors.postgres_reader import PLACE, PostgresReader
 from jetfast.connectors.postgres_types import TableColumn, check_columns, table_columns
 from jetfast.connectors.postgres_writer import (
+    PROBE,
     ROW,
     TAG,
     PostgresAppender,
     PostgresTable,
     PostgresTransactions,
     PostgresUpserter,
+    sweep_probes,
 )
 from jetfast.core.guarantee import Delivery, Guarantee
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position
-from jetfast.core.transaction import TransactionId, TransactionOwner, prepared_outlives_connection
-from jetfast.errors import JobDefinitionError, JobFailedError, SystemUnavailable, TransportError
+from jetfast.core.transaction import prepared_outlives_connection
+from jetfast.errors import JetfastError, JobDefinitionError, JobFailedError, SystemUnavailable, TransportError
 from jetfast.types import BATCH_ROWS_MAX, Duration, positive_duration_us
 
 logger = logging.getLogger("jetfast")
 
+PROBE_AGE_S = 3600.0
+"""A probe that was prepared longer ago belongs to a submission that is over: none takes so long."""
 _HOW_TO_PREPARE = (
     "as superuser say ALTER SYSTEM SET max_prepared_transactions = 100 (at least two for each writer), and restart the "
     "server"
@@ -145,10 +151,8 @@ class Postgres:
     @cached_property
     def found(self) -> _Found:
         """The table, looked up once. Raises JobDefinitionError."""
-        import psycopg
-
         try:
-            with self.connect() as connection:
+            with self._asking() as connection:
                 row = connection.execute(
                     "select format('%%I.%%I', n.nspname, c.relname), n.nspname from pg_class c "
                     "join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%s)",
@@ -160,8 +164,6 @@ class Postgres:
         except TransportError as error:
             away = postgres_is_away(str(error))
             raise (SystemUnavailable if away else JobDefinitionError)(str(error)) from error
-        except psycopg.Error as error:
-            raise JobDefinitionError(f"{self.name}: {self._place()} cannot be asked: {error}") from error
 
     def connect(self, label: str = "jetfast", lock_timeout_us: int | None = None) -> Any:
         """Open a connection in autocommit mode; `label` is shown by the server. TransportError if that fails."""
@@ -176,6 +178,19 @@ class Postgres:
             return psycopg.connect(self.conninfo, autocommit=True, application_name=label, options=options)
         except psycopg.OperationalError as error:
             raise TransportError(f"{self.name}: {self._place()} cannot be reached: {error}") from error
+
+    @contextmanager
+    def _asking(self) -> Iterator[Any]:
+        """Open a connection to ask the server something before the job runs. TransportError if it is lost."""
+        import psycopg
+
+        try:
+            with self.connect() as connection:
+                yield connection
+        except psycopg.OperationalError as error:
+            raise TransportError(f"{self.name}: {self._place()} does not answer: {error}") from error
+        except psycopg.Error as error:
+            raise JobDefinitionError(f"{self.name}: {self._place()} cannot be asked: {error}") from error
 
     # As a source
 
@@ -236,7 +251,7 @@ class Postgres:
 
     def _check_key(self, column: TableColumn) -> None:
         """Rows of equal keys, null keys, and keys that sessions take ahead would be lost."""
-        with self.connect() as connection:
+        with self._asking() as connection:
             (kind,) = connection.execute(
                 "select relkind from pg_class where oid = %s::regclass", (self.found.table,)
             ).fetchone()
@@ -271,7 +286,7 @@ class Postgres:
         missing = [name for name in self.upsert_by if name not in schema.names]
         if missing:
             raise JobDefinitionError(f"{self.name}: upsert_by names {missing[0]!r}, which the rows do not have")
-        with self.connect() as connection:
+        with self._asking() as connection:
             if not self._is_unique(connection, self.upsert_by):
                 raise JobDefinitionError(
                     f"{self.name}: there is no unique index on ({', '.join(self.upsert_by)}); create one, so that "
@@ -281,7 +296,7 @@ class Postgres:
     def check_target(self) -> None:
         if self.upsert_by:
             return
-        with self.connect() as connection:
+        with self._asking() as connection:
             allowed = int(connection.execute("show max_prepared_transactions").fetchone()[0])
         if allowed:
             if self.transactions != "staged":
@@ -318,7 +333,7 @@ class Postgres:
         """
         if self.transactions is not None:
             return self
-        with self.connect() as connection:
+        with self._asking() as connection:
             unique = connection.execute(
                 "select from pg_index where indrelid = %s::regclass and (indisunique or indisexclusion) limit 1",
                 (self.found.table,),
@@ -334,14 +349,20 @@ class Postgres:
         return partial(self.connect, lock_timeout_us=self.lock_timeout_us) if exactly_once else self.connect
 
     def _check_prepare(self) -> None:
-        """What one connection has prepared, another must be able to commit."""
-        context = ProcessorContext(vertex="probe", job=f"probe {uuid.uuid4().hex}", execution_id=1)
-        table = PostgresTable(self.connect, self.name, self.found.table, self.found.namespace, [])
-        transaction = TransactionOwner.of(context).text(TransactionId(1, 0, 0))
+        """What one connection has prepared, another must be able to commit. TransportError if a connection is lost."""
+        number = uuid.uuid4().hex
+        attempts = count(1)
+        table = PostgresTable(
+            self._connect_as(exactly_once=True), self.name, self.found.table, self.found.namespace, []
+        )
+
+        def connect() -> PostgresTransactions:
+            # Each attempt ends what the one before has still open on the server, as an execution does.
+            context = ProcessorContext(vertex="probe", job=f"probe {number}", execution_id=next(attempts))
+            return PostgresTransactions(table.twin(), False, context)
+
         try:
-            works = prepared_outlives_connection(
-                lambda: PostgresTransactions(table.twin(), False, context), transaction
-            )
+            works = prepared_outlives_connection(connect, f"{PROBE}{number}")
         except JobFailedError as error:
             raise JobDefinitionError(f"{error}; grant that, or write to a schema of your own") from error
         if not works:
@@ -349,6 +370,12 @@ class Postgres:
                 f"{self.name}: what one connection has prepared cannot be committed by another; some poolers and "
                 'managed servers do not allow it. Say transactions="staged"'
             )
+        try:
+            sweep_probes(table, PROBE_AGE_S)
+        except JetfastError as error:  # the next submission tries again
+            logger.warning("%s: stale probes of earlier submissions are left: %s", self.name, error)
+        finally:
+            table.close()
 
     def _is_unique(self, connection: Any, names: Sequence[str]) -> bool:
         """Is there a unique index, valid and whole, on exactly these columns?"""

@@ -32,6 +32,10 @@ from jetfast.core.transaction import TransactionalWriter, TransactionOwner, Tran
 from jetfast.errors import DataLostError, JetfastError, JobFailedError, RestartableError, TransportError
 
 COMMITS = "jetfast_commits"
+PROBE = "jetfast-probe."
+"""Ids of transactions with which a submission tries the server begin so, and no id of a job does."""
+_PROBES = r"^(jetfast-probe\.[0-9a-f]{32}|jetfast\.probe=20[0-9a-f]{32}\.\.probe\.1\.0\.0)$"
+"""As a regular expression of the server; the second form is that of earlier versions."""
 TAG = "jetfast transaction"
 """The column of staged rows that holds the id."""
 ROW = "jetfast row"
@@ -333,6 +337,31 @@ class PostgresTransactions(TransactionalWriter):
 
                 raise psycopg.Rollback
         return bool(moved == rows)
+
+
+def sweep_probes(table: PostgresTable, age_s: float) -> None:
+    """Roll back probes that submissions of this role have left behind, and forget those that were committed.
+
+    The server's clock says how old they are; what is younger than `age_s` seconds may be in use.
+    """
+    import psycopg
+    from psycopg import sql
+
+    with table.errors_named("sweep probes"):
+        left = table.execute(
+            "select gid from pg_prepared_xacts where database = current_database() and owner = current_user "
+            "and gid ~ %s and prepared <= now() - make_interval(secs => %s)",
+            _PROBES,
+            age_s,
+        ).fetchall()
+        for (transaction,) in left:
+            with suppress(psycopg.errors.UndefinedObject):  # another submission was quicker
+                table.connection.execute(sql.SQL("rollback prepared {}").format(sql.Literal(transaction)))
+        table.execute(
+            "delete from {commits} where transaction ~ %s and committed <= now() - make_interval(secs => %s)",
+            _PROBES,
+            age_s,
+        )
 
 
 class PostgresAppender:

@@ -19,6 +19,7 @@ An id is text, made here and never by a connector: connectors store it, list it 
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
@@ -29,6 +30,7 @@ from jetfast.core.batch import Batch
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.publishing import UNPUBLISHED
 from jetfast.core.source import Sink
+from jetfast.errors import RestartableError
 
 ID_BYTES_MAX = 199
 """An id is ASCII and never longer: PostgreSQL takes less than 200 bytes."""
@@ -224,22 +226,49 @@ class TransactionalSink(Sink, Protocol):
 def prepared_outlives_connection(connect: Callable[[], TransactionalWriter], transaction: str) -> bool:
     """Prepare a transaction without rows, drop its connection, and commit it from another one.
 
-    `connect` opens a writer; the id should be one that no job uses. Errors of the first connection are handed on.
+    `connect` opens a writer; the id should be one that no job uses. False: the system says that it cannot commit what
+    it has prepared. A RestartableError is raised in either half, because a lost connection says nothing about the
+    system; so are all errors of the first half. Whatever happens, the transaction is rolled back over one more
+    connection if it was not committed.
     """
-    first = connect()
     try:
-        first.begin(transaction)
-        token = first.seal(transaction)
-        while not first.prepare(transaction):
-            continue
-    finally:
-        first.close()
+        first = connect()
+        try:
+            first.begin(transaction)
+            token = first.seal(transaction)
+            while not first.prepare(transaction):
+                continue
+        finally:
+            first.close()
+        committed = _commits(connect, transaction, token)
+    except BaseException:
+        with suppress(Exception):  # the first error counts
+            _undo(connect, transaction)
+        raise
+    if not committed:
+        with suppress(Exception):
+            _undo(connect, transaction)
+    return committed
+
+
+def _commits(connect: Callable[[], TransactionalWriter], transaction: str, token: bytes) -> bool:
     second = connect()
     try:
         second.commit(transaction, token)
         second.forget([transaction])
+    except RestartableError:
+        raise
     except Exception:  # whatever it says: it did not do it
         return False
     finally:
         second.close()
     return True
+
+
+def _undo(connect: Callable[[], TransactionalWriter], transaction: str) -> None:
+    third = connect()
+    try:
+        third.rollback(transaction)
+        third.forget([transaction])
+    finally:
+        third.close()

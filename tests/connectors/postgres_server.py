@@ -65,7 +65,8 @@ class PostgresServer:
             for (transaction,) in connection.execute("select gid from pg_prepared_xacts").fetchall():
                 connection.execute(f"rollback prepared '{transaction}'")
             schemas = connection.execute(
-                "select format('%I', nspname) from pg_namespace where nspname !~ '^pg_' and nspname <> 'information_schema'"
+                "select format('%I', nspname) from pg_namespace "
+                "where nspname !~ '^pg_' and nspname <> 'information_schema'"
             )
             for (schema,) in schemas.fetchall():
                 connection.execute(f"drop schema {schema} cascade")

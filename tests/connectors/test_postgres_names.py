@@ -1,4 +1,4 @@
-"""Names in PostgreSQL that must be quoted: percent signs, quotes, dots, braces, blanks, Unicode, and the longest ones."""
+"""Names in PostgreSQL: percent signs, quotes, dots, braces, blanks, Unicode, and the longest ones."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.services
 NAMES = [
     "100%",
     "%s %(x)s %%",
-    "it's \"quoted\"",
+    'it\'s "quoted"',
     "schema.table",
     "{0} {x}",
     "a\\b",
