@@ -71,9 +71,8 @@ def test_a_probe_that_could_not_be_rolled_back_is_swept_by_a_later_submission(
 ) -> None:
     """The proxy stays dead from the cut on, so that the submission can clean nothing up itself."""
     left = 0
+    sink = sink_through(proxy)
     for pieces in range(1, PIECES_MAX):
-        proxy.dead = False
-        sink = sink_through(proxy)
         proxy.cut_after(pieces, before=False, stays_dead=True)
         try:
             sink.check_target()
