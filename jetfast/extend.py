@@ -14,7 +14,7 @@ from jetfast.core.items import ACTIVE, IDLE, MAIN_PORT, Emit, Output, Watermark
 from jetfast.core.processor import BROADCAST, BY_KEYS, Processor, ProcessorContext, SourceProcessor, StateBatch
 from jetfast.core.publishing import Publisher, PublishingSink
 from jetfast.core.snapshot_kind import SnapshotKind
-from jetfast.core.source import PartitionReader, Position, Rows, Sink, SinkWriter, Source
+from jetfast.core.source import DiscoversPartitions, PartitionReader, Position, Rows, Sink, SinkWriter, Source
 from jetfast.core.throttling import WatermarkThrottle, WatermarkThrottleFactory
 from jetfast.core.transaction import TransactionalSink, TransactionalWriter, TransactionOwner, TransactionRules
 from jetfast.core.watermark_policies import WatermarkPolicy, WatermarkPolicyFactory
@@ -35,6 +35,7 @@ __all__ = [
     "BatchRun",
     "DataLostError",
     "Delivery",
+    "DiscoversPartitions",
     "Emit",
     "Guarantee",
     "JobDefinitionError",

@@ -29,6 +29,9 @@ class ProjectedSource:
         self.bounded = source.bounded
         self.cooperative = source.cooperative
         self.source_delivery = source_delivery(source)
+        for name in ("discovery_interval", "partitions_complete"):  # optional
+            if hasattr(source, name):
+                setattr(self, name, getattr(source, name))
         if is_acknowledging(source):
             self.redelivery_retention_us = cast(AcknowledgingSource, source).redelivery_retention_us
 

@@ -124,6 +124,7 @@ class GeneratorSource:
 
     cooperative = True
     source_delivery = Delivery.REPLAYABLE
+    discovery_interval = None  # its partitions never change
     schema: pa.Schema
 
     def __init__(

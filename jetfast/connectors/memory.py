@@ -126,6 +126,7 @@ class MemorySource:
 
     cooperative = True
     source_delivery = Delivery.REPLAYABLE
+    discovery_interval = None  # its partitions never change
 
     def __init__(
         self,

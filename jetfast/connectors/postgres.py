@@ -131,6 +131,7 @@ class Postgres:
     cooperative: bool = field(default=False, init=False)
     parallelism_one: bool = field(default=False, init=False)
     source_delivery: Delivery = field(default=Delivery.REPLAYABLE, init=False)
+    discovery_interval: None = field(default=None, init=False)
 
     @property
     def name(self) -> str:

@@ -72,6 +72,16 @@ class MemberPrepared:
 
 
 @dataclass(frozen=True)
+class MemberFoundPartitions:
+    """A source on a member has partitions that came while it runs."""
+
+    member: int
+    vertex: str
+    names: tuple[str, ...]
+    complete: bool
+
+
+@dataclass(frozen=True)
 class MemberFinished:
     """All processors of a member are done."""
 
@@ -101,7 +111,15 @@ class StopExecution:
     error: Exception
 
 
-ExecutionEvent = MemberRegistered | MemberPrepared | MemberFinished | MemberFailed | MemberLost | StopExecution
+ExecutionEvent = (
+    MemberRegistered
+    | MemberPrepared
+    | MemberFoundPartitions
+    | MemberFinished
+    | MemberFailed
+    | MemberLost
+    | StopExecution
+)
 
 
 @dataclass(frozen=True)
@@ -116,6 +134,16 @@ class StartMember:
     """Tell a member to begin."""
 
     member: int
+
+
+@dataclass(frozen=True)
+class AddPartitionsOnMember:
+    """Tell a member of partitions of a source; all members hear of the same ones in the same order."""
+
+    member: int
+    vertex: str
+    names: tuple[str, ...]
+    complete: bool
 
 
 @dataclass(frozen=True)
@@ -139,7 +167,7 @@ class EndExecution:
     error: Exception | None
 
 
-ExecutionCommand = PrepareMember | StartMember | CancelMember | ReleaseMember | EndExecution
+ExecutionCommand = PrepareMember | StartMember | AddPartitionsOnMember | CancelMember | ReleaseMember | EndExecution
 
 
 class ExecutionState:
@@ -205,6 +233,10 @@ class ExecutionState:
         self.members[event.member] = MemberPhase.PREPARED
         return []  # its Cancel is on the way
 
+    def _add_partitions(self, event: MemberFoundPartitions) -> list[ExecutionCommand]:
+        self._require(event, event.member, MemberPhase.STARTED)
+        return [AddPartitionsOnMember(member, event.vertex, event.names, event.complete) for member in self.waiting_for]
+
     def _finish(self, event: MemberFinished) -> list[ExecutionCommand]:
         self._require(event, event.member, MemberPhase.STARTED)
         self.members[event.member] = MemberPhase.ENDED
@@ -266,11 +298,16 @@ _TRANSITIONS: dict[tuple[ExecutionPhase, type], _Method] = {  # the protocol; wh
     (ExecutionPhase.PREPARING, MemberFailed): ExecutionState._fail,
     (ExecutionPhase.PREPARING, MemberLost): ExecutionState._lose,
     (ExecutionPhase.PREPARING, StopExecution): ExecutionState._stop,
+    (ExecutionPhase.RUNNING, MemberFoundPartitions): ExecutionState._add_partitions,
     (ExecutionPhase.RUNNING, MemberFinished): ExecutionState._finish,
     (ExecutionPhase.RUNNING, MemberFailed): ExecutionState._fail,
     (ExecutionPhase.RUNNING, MemberLost): ExecutionState._lose,
     (ExecutionPhase.RUNNING, StopExecution): ExecutionState._stop,
     (ExecutionPhase.ENDING, MemberPrepared): ExecutionState._prepare_too_late,
+    **{  # the next execution asks again
+        (phase, MemberFoundPartitions): ExecutionState._ignore
+        for phase in (ExecutionPhase.ENDING, ExecutionPhase.FAILED, ExecutionPhase.COMPLETED)
+    },
     (ExecutionPhase.ENDING, MemberFinished): ExecutionState._finish,
     (ExecutionPhase.ENDING, MemberFailed): ExecutionState._fail,
     (ExecutionPhase.ENDING, MemberLost): ExecutionState._lose,

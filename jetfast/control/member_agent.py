@@ -19,6 +19,7 @@ from jetfast.control.failures import describe
 from jetfast.control.messages import CoordinatorMessage, MemberMessage, Prepare
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
+from jetfast.core.processor import AnnouncedPartitions
 from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.execution import Execution, wall_clock_us
 from jetfast.engine.execution_listener import ExecutionListener, SnapshotReport
@@ -45,6 +46,9 @@ class RunningExecution(Protocol):
         """Begin; `listener.finished` is called once, by some thread, when all is done (None) or has stopped with an
         error.
         """
+
+    def add_partitions(self, vertex: str, announced: AnnouncedPartitions) -> None:
+        """Partitions of a source have come. Returns at once."""
 
     def start_snapshot(self, snapshot_id: int, kind: SnapshotKind) -> None:
         """Phase 1 of a round; `listener.snapshot_saved` follows, whatever happens. Returns at once."""
@@ -139,8 +143,14 @@ class _Ended:
     error: BaseException | None
 
 
-_Report = messages.FirstEdgesRead | messages.InputTaken | messages.SnapshotSaved | messages.SnapshotEnded
-"""Mailbox item: the engine says how a snapshot round goes, in the words for the coordinator."""
+_Report = (
+    messages.PartitionsFound
+    | messages.FirstEdgesRead
+    | messages.InputTaken
+    | messages.SnapshotSaved
+    | messages.SnapshotEnded
+)
+"""Mailbox item: what the engine says of sources and snapshot rounds, in the words for the coordinator."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +163,13 @@ class _Listener:
 
     def finished(self, error: BaseException | None) -> None:
         self.put(_Ended(self.execution_id, error))
+
+    def partitions_found(self, vertex: str, announced: AnnouncedPartitions) -> None:
+        self.put(
+            messages.PartitionsFound(
+                execution_id=self.execution_id, member=self.member, vertex=vertex, **announced._asdict()
+            )
+        )
 
     def first_edges_read(self) -> None:
         self.put(messages.FirstEdgesRead(execution_id=self.execution_id, member=self.member))
@@ -248,6 +265,8 @@ class MemberAgent:
             self._start(self._current)
         elif isinstance(item, messages.StartSnapshot | messages.EndSnapshot):
             self._take_snapshot(self._current, item)
+        elif isinstance(item, messages.AddPartitions):
+            self._add_partitions(self._current, item)
         elif isinstance(item, messages.Cancel):
             self._cancel(self._current)
         elif isinstance(item, messages.Release):
@@ -301,6 +320,10 @@ class MemberAgent:
         current.started = True
         prepare = current.prepare
         current.execution.start(_Listener(prepare.execution_id, prepare.member, self._mailbox.put))
+
+    def _add_partitions(self, current: _Current, message: messages.AddPartitions) -> None:
+        if current.execution is not None and current.started and not current.ended:
+            current.execution.add_partitions(message.vertex, AnnouncedPartitions(message.names, message.complete))
 
     def _take_snapshot(self, current: _Current, message: messages.StartSnapshot | messages.EndSnapshot) -> None:
         if current.execution is None or not current.started or current.ended:

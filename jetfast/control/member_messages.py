@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 from jetfast.control import messages
 from jetfast.control.execution_state import (
+    AddPartitionsOnMember,
     CancelMember,
     ExecutionEvent,
     MemberFailed,
     MemberFinished,
+    MemberFoundPartitions,
     MemberPrepared,
     ReleaseMember,
     StartMember,
@@ -29,11 +31,16 @@ from jetfast.errors import InvalidTransition
 
 
 def message_of(
-    command: StartMember | CancelMember | ReleaseMember | SaveMember | EndMember, execution_id: int
+    command: StartMember | AddPartitionsOnMember | CancelMember | ReleaseMember | SaveMember | EndMember,
+    execution_id: int,
 ) -> CoordinatorMessage:
     """Return what tells a member to do what was decided."""
     if isinstance(command, StartMember):
         return messages.Start(execution_id=execution_id)
+    if isinstance(command, AddPartitionsOnMember):
+        return messages.AddPartitions(
+            execution_id=execution_id, vertex=command.vertex, names=command.names, complete=command.complete
+        )
     if isinstance(command, CancelMember):
         return messages.Cancel(execution_id=execution_id)
     if isinstance(command, ReleaseMember):
@@ -71,6 +78,8 @@ def event_of(member: int, message: MemberMessage) -> ExecutionEvent | RoundEvent
     """Return what a message means to the machines."""
     if isinstance(message, messages.Prepared):
         return MemberPrepared(member)
+    if isinstance(message, messages.PartitionsFound):
+        return MemberFoundPartitions(member, message.vertex, message.names, message.complete)
     if isinstance(message, messages.Finished):
         return MemberFinished(member)
     if isinstance(message, messages.Failed):

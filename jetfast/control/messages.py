@@ -1,9 +1,9 @@
 """What coordinator and members say to each other: small tagged records, encoded as MessagePack by msgspec.
 
     member -> coordinator      Registered, RenewLease, Logged, Prepared, Finished, Failed, Metrics, Delivered,
-                               FirstEdgesRead, InputTaken, SnapshotSaved, SnapshotEnded
-    coordinator -> member      TurnedAway, LeaseGranted, Prepare, Start, StartSnapshot, EndSnapshot, Cancel, Release,
-                               Shutdown
+                               PartitionsFound, FirstEdgesRead, InputTaken, SnapshotSaved, SnapshotEnded
+    coordinator -> member      TurnedAway, LeaseGranted, Prepare, Start, AddPartitions, StartSnapshot, EndSnapshot,
+                               Cancel, Release, Shutdown
 
 Registered is answered by LeaseGranted or TurnedAway, RenewLease by LeaseGranted (see `leases`), whatever executions
 there are.
@@ -16,6 +16,9 @@ Every message bears the id of the execution it belongs to; a receiver drops thos
 A member answers Prepare with Prepared or Failed, and after Prepared ends with exactly one of Finished and Failed (a
 cancelled member says Failed with kind "JobCancelledError"). It keeps its connections to its peers open until Release,
 so that the end of one member is never mistaken for a lost connection by another.
+
+While an execution runs, PartitionsFound of one member is answered by AddPartitions to all members: each hears of the
+same partitions in the same order.
 
 One snapshot round (between Start and the end; one at a time):
 
@@ -135,6 +138,16 @@ class Delivered(Message, frozen=True):
     """Rows that come again under the same id are the same rows; empty: they are others."""
 
 
+class PartitionsFound(Message, frozen=True):
+    """A source has partitions that came while it runs, and all its processors must know them."""
+
+    member: Count
+    vertex: str
+    names: tuple[str, ...]
+    complete: bool
+    """No more come."""
+
+
 class FirstEdgesRead(Message, frozen=True):
     """This member has read all edges to their end that must end before others are read. Sent once, with a guarantee, if
     the job has such edges.
@@ -217,6 +230,14 @@ class Start(Message, frozen=True):
     """Begin to read: every member has prepared."""
 
 
+class AddPartitions(Message, frozen=True):
+    """Partitions of a source have come, see PartitionsFound."""
+
+    vertex: str
+    names: tuple[str, ...]
+    complete: bool
+
+
 class StartSnapshot(Message, frozen=True):
     """Phase 1: sources send barriers. `kind` FINAL only when every member has said InputTaken."""
 
@@ -252,13 +273,23 @@ MemberMessage = (
     | Failed
     | Metrics
     | Delivered
+    | PartitionsFound
     | FirstEdgesRead
     | InputTaken
     | SnapshotSaved
     | SnapshotEnded
 )
 CoordinatorMessage = (
-    TurnedAway | LeaseGranted | Prepare | Start | StartSnapshot | EndSnapshot | Cancel | Release | Shutdown
+    TurnedAway
+    | LeaseGranted
+    | Prepare
+    | Start
+    | AddPartitions
+    | StartSnapshot
+    | EndSnapshot
+    | Cancel
+    | Release
+    | Shutdown
 )
 
 

@@ -35,6 +35,7 @@ from jetfast.control.coordinator import (
 from jetfast.control.delivered_rows import DeliveredRows
 from jetfast.control.execution_ids import new_execution_id
 from jetfast.control.execution_state import (
+    AddPartitionsOnMember,
     CancelMember,
     ExecutionPhase,
     MemberLost,
@@ -529,7 +530,10 @@ class Runner:
         addresses = [self.members[peer].registered.address for peer in range(self.plan.member_count)]
         self._send(command.member, prepare_message(self.plan, begun, command.member, addresses))
 
-    def _tell(self, command: StartMember | CancelMember | ReleaseMember | SaveMember | EndMember) -> None:
+    def _tell(
+        self,
+        command: StartMember | AddPartitionsOnMember | CancelMember | ReleaseMember | SaveMember | EndMember,
+    ) -> None:
         self._send(command.member, message_of(command, self.coordinator.execution_id))
 
     def _save_member(self, command: SaveMember) -> None:
@@ -632,6 +636,7 @@ _PERFORM: dict[type, Callable[[Runner, Any], None]] = {  # Any: the command clas
     AdoptShape: Runner._adopt_shape,
     PrepareMember: Runner._prepare,
     StartMember: Runner._tell,
+    AddPartitionsOnMember: Runner._tell,
     CancelMember: Runner._tell,
     ReleaseMember: Runner._tell,
     SaveMember: Runner._save_member,

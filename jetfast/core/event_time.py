@@ -101,6 +101,7 @@ class SourceEventTime:
         throttle: WatermarkThrottleFactory = NoThrottling,
         now_us: int = 0,
     ) -> None:
+        self._policy = policy
         self.policies = [policy() for _ in range(partition_count)]
         self.takes_greatest = all(hasattr(policy, "report_greatest") for policy in self.policies)
         """Do all policies make do with the greatest time of a batch (`observe_greatest`)?"""
@@ -124,6 +125,27 @@ class SourceEventTime:
         self._waited_us = [0] * partition_count
         self._waits = [getattr(policy, "polled_clock", False) for policy in self.policies]
         self._order = [(MIN_TIME, partition) for partition in range(partition_count)]  # unfinished, sorted
+
+    def add_partition(self, now_us: int) -> tuple[Watermark | Signal, ...]:
+        """One more partition has come: active, with watermark MIN_TIME. ACTIVE if the processor had said IDLE."""
+        partition = len(self.policies)
+        policy = self._policy()
+        self.policies.append(policy)
+        self.takes_greatest = self.takes_greatest and hasattr(policy, "report_greatest")
+        self.watermarks.append(MIN_TIME)
+        self.idle.append(False)
+        self.finished.append(False)
+        self.raised_us.append(now_us)
+        self.rows_us.append(None)
+        self._silent_us.append(0)
+        self._polled_us.append(0)
+        self._waited_us.append(0)
+        self._waits.append(getattr(policy, "polled_clock", False))
+        insort(self._order, (MIN_TIME, partition))  # last: it is seen by threads that report
+        if self.sent_idle:
+            self.sent_idle = False
+            return (ACTIVE,)
+        return ()
 
     def reading_order(self) -> list[int]:
         """Unfinished partitions, that with the lowest watermark first."""

@@ -51,7 +51,7 @@ def report_event_time(event_time: SourceEventTime, names: Sequence[str], opened:
                 "rows_us": event_time.rows_us[partition],
                 "idle": event_time.idle[partition],
                 "finished": event_time.finished[partition],
-                "opened": bool(opened and opened[partition]),
+                "opened": partition < len(opened) and opened[partition],
                 "needs_us": _needed(event_time, partition),
                 "silent_us": event_time.silent_us(partition),
                 "idle_in_us": event_time.idle_in_us(partition),

@@ -20,7 +20,7 @@ write a state machine by hand. Returning all output at once cannot bound memory.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,14 @@ from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import Output
 from jetfast.types import PARTITION_COUNT
+
+
+class AnnouncedPartitions(NamedTuple):
+    """Partitions of a source that have come; every processor of the vertex sees the same ones in the same order."""
+
+    names: tuple[str, ...]
+    complete: bool
+    """No more come."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,10 @@ class ProcessorContext:
     deliver: Callable[[str, pa.RecordBatch, str], None] | None = None
     """Hands rows to the process that submitted the job (`collect` sinks): name of the vertex, rows, and the id of the
     publication, which has an effect once; empty: none. May block."""
+    announce: Callable[[AnnouncedPartitions], None] | None = None
+    """Of a source: hands partitions to all processors of the vertex, by `announced`. None: there is no other one."""
+    announced: list[AnnouncedPartitions] = field(default_factory=list)
+    """What has been announced in this execution. The engine appends to it, at any time."""
     counters: dict[str, int] = field(default_factory=dict)
     """Counted rows by name, such as "late_rows"; shown in `job.metrics` per vertex."""
 

@@ -14,6 +14,10 @@ import pyarrow as pa
 from jetfast.core.batch import Batch, BatchRun
 from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
+from jetfast.types import Duration, positive_duration_us
+
+DISCOVERY_INTERVAL: Duration = "30s"
+"""How often an unbounded source that does not say is asked for its partitions."""
 
 LARGE_BATCH_ROWS = 1024
 """Batches of so many rows are read several at a time from a source that never waits."""
@@ -111,7 +115,12 @@ class Source(Protocol):
         """REPLAYABLE, if a reader that is opened at a position gives the rows that followed it, in their order."""
 
     def partitions(self) -> Sequence[str]:
-        """Names of the source partitions, stable; number i is read by processor i mod parallelism."""
+        """Names of the source partitions; a name always stands for the same rows.
+
+        Of a bounded source it is called when a job is submitted, and that list holds for all its members and
+        restarts: partition i is read by processor i mod parallelism. An unbounded one is asked again while the job
+        runs, see `DiscoversPartitions`.
+        """
 
     def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> PartitionReader:
         """Open a partition at a saved position (None: from the start). `context` has the clock."""
@@ -124,6 +133,39 @@ def source_delivery(source: Source) -> Delivery:
     """Return how a source keeps its part of a guarantee; one that does not say is replayable, as its readers are."""
     delivery: Delivery = getattr(source, "source_delivery", Delivery.REPLAYABLE)
     return delivery
+
+
+class DiscoversPartitions(Protocol):
+    """What an unbounded Source may say of its partitions, which may come while the job runs.
+
+    One processor calls `partitions` every `discovery_interval`; what is new is read, each partition by one processor,
+    from its beginning. One that is listed no more has not ended, nor has the source when it lists none: a partition
+    ends when its reader says so.
+    """
+
+    @property
+    def discovery_interval(self) -> "Duration | None":
+        """Time between two calls of `partitions`; None: they never change. A source that does not say: 30 s."""
+
+    def partitions_complete(self) -> bool:
+        """True: `partitions` lists, from now on, all that there will ever be. The source ends when these have ended.
+
+        Optional; called ahead of `partitions`. A source without it never ends.
+        """
+
+
+def discovery_interval_us(source: Source) -> int | None:
+    """Return how often a source is asked for its partitions, in microseconds; None: once, at submission."""
+    if source.bounded or source_delivery(source) is Delivery.ACKNOWLEDGING:
+        return None
+    interval: Duration | None = getattr(source, "discovery_interval", DISCOVERY_INTERVAL)
+    return None if interval is None else positive_duration_us(interval, f"{source.name}: discovery_interval")
+
+
+def partitions_complete(source: Source) -> bool:
+    """Return whether a source has said that no more partitions come."""
+    complete = getattr(source, "partitions_complete", None)
+    return complete is not None and bool(complete())
 
 
 @runtime_checkable

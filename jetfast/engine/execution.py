@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.core.items import Item
-from jetfast.core.processor import Processor, ProcessorContext
+from jetfast.core.processor import AnnouncedPartitions, Processor, ProcessorContext
 from jetfast.core.routing import RoutingKind
 from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.commit_thread import CommitThread
@@ -155,6 +156,8 @@ class Execution:
         """By tasklet: the watermark that it was last seen to have, and the wall clock when that was new."""
         self.activity_seen: dict[str, tuple[int, int]] = {}
         """By tasklet and worker: the `busy_ns` or `rounds` last seen, and the wall clock when that was new."""
+        self.announced: dict[str, list[AnnouncedPartitions]] = {}
+        """By vertex without inbound edges: partitions that came while it runs."""
         self.tasklets: list[ProcessorTasklet] = []
         self.worker_of: dict[str, Worker] = {}
         """By tasklet."""
@@ -255,6 +258,13 @@ class Execution:
             self.runners = runners
         if self.snapshots is not None and not self.settle_only:
             self.snapshots.begin(listener)
+
+    def add_partitions(self, vertex: str, announced: AnnouncedPartitions) -> None:
+        """Partitions of a source have come. Any thread; called on all members in the same order."""
+        try:
+            self.announced[vertex].append(announced)
+        except KeyError:
+            self.fail(ProtocolError(f"partitions of step {vertex!r} were announced, which is no source"))
 
     def start_snapshot(self, snapshot_id: int, kind: SnapshotKind = SnapshotKind.REGULAR) -> None:
         """Phase 1 of a round: sources send barriers. Any thread; returns at once."""
@@ -390,7 +400,12 @@ class Execution:
         kind = SettlingTasklet if self.settle_only else SnapshotTasklet
         return kind(processor, context, inbound, outbox, self.snapshots, restored)
 
+    def _announce(self, vertex: str, announced: AnnouncedPartitions) -> None:
+        assert self.listener is not None
+        self.listener.partitions_found(vertex, announced)
+
     def _context(self, plan: ExecutionPlan, vertex: VertexPlan, index: int) -> ProcessorContext:
+        is_source = not plan.inbound(vertex.vertex.name)
         return ProcessorContext(
             vertex=vertex.vertex.name,
             member=self.member,
@@ -408,6 +423,8 @@ class Execution:
             connected_ports=frozenset(edge.edge.source_port for edge in plan.outbound(vertex.vertex.name)),
             partition_owners=plan.port_owners(vertex.vertex.name, self.partition_count),
             deliver=self.deliver,
+            announce=partial(self._announce, vertex.vertex.name) if is_source else None,
+            announced=self.announced.setdefault(vertex.vertex.name, []) if is_source else [],
         )
 
     def _partitions(self, plan: ExecutionPlan, vertex: VertexPlan, index: int) -> tuple[int, ...] | None:

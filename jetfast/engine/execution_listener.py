@@ -2,6 +2,7 @@
 
 from typing import NamedTuple, Protocol
 
+from jetfast.core.processor import AnnouncedPartitions
 from jetfast.engine.snapshot_store import StateTotals
 
 
@@ -28,11 +29,18 @@ class ExecutionListener(Protocol):
         input_taken() at most once      all processors of this member have taken in all their input, and stay
         for each snapshot               snapshot_saved(report), and after `end_snapshot` snapshot_ended(snapshot_id)
 
+    With any guarantee:
+
+        partitions_found(...)           a source has partitions that every member must know, by `add_partitions`
+
     A member without processors answers like the others.
     """
 
     def finished(self, error: BaseException | None) -> None:
         """Called once, last, when every processor has been closed: None if all came to their end."""
+
+    def partitions_found(self, vertex: str, announced: AnnouncedPartitions) -> None:
+        """Hand partitions of a source to all members, in one order for all."""
 
     def first_edges_read(self) -> None:
         """Snapshots need not wait for this member any more; called only if the job has such edges."""

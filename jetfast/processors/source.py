@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from jetfast.core.source import (
     ReadyRows,
     Rows,
     Source,
+    discovery_interval_us,
 )
 from jetfast.core.throttling import NoThrottling, WatermarkThrottleFactory
 from jetfast.core.watermark_policies import WatermarkPolicyFactory
@@ -86,13 +87,18 @@ class ReadSource:
     batch_rows: int = BATCH_ROWS_MAX
     frame_us: int | None = None
     throttle: WatermarkThrottleFactory = NoThrottling
+    partitions: tuple[str, ...] = field(default=(), init=False)
+    """What the source listed when the job was submitted; unbounded ones are asked again."""
 
     def __post_init__(self) -> None:
         if (self.event_time_column is None) != (self.policy is None):
             raise JobDefinitionError(f"{self.source.name}: an event time column and a watermark policy need each other")
         if not 1 <= self.batch_rows <= BATCH_ROWS_MAX:
             raise JobDefinitionError(f"batch_rows must be in [1, {BATCH_ROWS_MAX}], got {self.batch_rows}")
-        self.source.partitions()  # what cannot be read shall be seen here and not on a member
+        # What cannot be read is seen here and not on a member; and members that list by themselves may find others.
+        object.__setattr__(self, "partitions", tuple(self.source.partitions()))
+        if not self.partitions and not self.source.bounded and discovery_interval_us(self.source) is None:
+            raise JobDefinitionError(f"{self.source.name}: it never ends, but has no partition to be read")
         if self.event_time_column is not None:
             check_event_time(self.source, self.event_time_column)
 
@@ -101,6 +107,11 @@ class ReadSource:
             from jetfast.processors.acknowledging_source import AcknowledgingSourceReader
 
             return AcknowledgingSourceReader(self)
+        interval_us = discovery_interval_us(self.source)
+        if interval_us is not None:
+            from jetfast.processors.discovering_source import DiscoveringSourceReader
+
+            return DiscoveringSourceReader(self, interval_us)
         return SourceReader(self)
 
 
@@ -120,7 +131,7 @@ class SourceReader(SourceProcessor):
 
     def open(self, context: ProcessorContext) -> None:
         self.context = context
-        self.all_partitions = list(self.source.partitions())
+        self.all_partitions = list(self.settings.partitions)
         self.restored: dict[str, dict[str, Any]] = {}
         self.is_restored = False
         self.gone: list[tuple[Any, ...]] = []
@@ -167,6 +178,18 @@ class SourceReader(SourceProcessor):
                 now_us=self.context.now_us(),
             )
 
+    def _add_partition(self, name: str) -> tuple[Output, ...]:
+        """This one is read here, too, from its beginning; what leaves because of it."""
+        self.partitions.append(name)
+        self.positions.append(None)
+        self.next_rows.append(0)
+        self.readers.append(None)
+        self.read_ready.append(None)
+        self.ready_rows.append(LARGE_BATCH_ROWS)
+        self.ready_span_us.append(0)
+        self.unfinished.append(len(self.partitions) - 1)
+        return () if self.event_time is None else self.event_time.add_partition(self.context.now_us())
+
     def poll(self) -> Sequence[Output] | None:
         now_us = self.context.now_us
         now = now_us()
@@ -196,7 +219,7 @@ class SourceReader(SourceProcessor):
             self.clock.stop()
             return _in_runs(output) if len(output) > 2 else output
         self.clock.end_poll(now_us(), False)
-        # Partitions are those that the source had when it was opened: who has none has nothing to wait for.
+        # The list of partitions is fixed: a processor that has none has nothing to wait for.
         return output if self.unfinished else None
 
     def save_snapshot(self) -> Sequence[StateBatch]:

@@ -24,6 +24,7 @@ FROM_MEMBER: list[messages.MemberMessage] = [
     messages.Failed(execution_id=5, member=3, kind="JobFailedError", error="step 'x': boom", traceback="..."),
     messages.Metrics(execution_id=5, member=0, values={"vertices": {"x": {"rows_in": 2**40}}, "share": 0.5}),
     messages.Delivered(execution_id=5, member=0, vertex="collect", rows=pa.record_batch({"x": [1, None]})),
+    messages.PartitionsFound(execution_id=5, member=1, vertex="x", names=("a", "b"), complete=False),
     messages.FirstEdgesRead(execution_id=5, member=1),
     messages.InputTaken(execution_id=5, member=1),
     messages.SnapshotSaved(
@@ -50,6 +51,7 @@ FROM_COORDINATOR: list[messages.CoordinatorMessage] = [
         parallelism_max=8,
     ),
     messages.Start(execution_id=5),
+    messages.AddPartitions(execution_id=5, vertex="x", names=("a", "b"), complete=True),
     messages.StartSnapshot(execution_id=5, snapshot_id=7, kind=SnapshotKind.TERMINAL),
     messages.EndSnapshot(execution_id=5, snapshot_id=7, success=True),
     messages.Cancel(execution_id=5),

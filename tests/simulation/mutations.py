@@ -18,6 +18,7 @@ from jetfast.core.batch import Batch
 from jetfast.core.dag import Dag
 from jetfast.core.items import Barrier
 from jetfast.core.processor import StateBatch
+from jetfast.engine.execution import Execution
 from jetfast.engine.inbound_edge import Inbound
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.engine.restored_state import RestoredState
@@ -101,6 +102,23 @@ def _align_for_sinks_only(original: Any) -> Any:
         return kept._replace(state=max([kept.job, *kept.sinks.values()], key=lambda guarantee: guarantee.strength))
 
     return guarantees
+
+
+# Partitions that come
+
+
+def _announce_in_any_order(original: Any) -> Any:
+    def add_partitions(self: Any, vertex: str, announced: Any) -> None:
+        original(self, vertex, announced._replace(names=announced.names[:: 1 if self.member == 0 else -1]))
+
+    return add_partitions
+
+
+def _keep_announcements_to_oneself(original: Any) -> Any:
+    def announce(self: Any, vertex: str, announced: Any) -> None:
+        self.add_partitions(vertex, announced)
+
+    return announce
 
 
 # Barriers
@@ -364,6 +382,8 @@ MUTATIONS: dict[str, Mutation] = {
     "keep partial results at a barrier": _replace(AccumulateByFrame, "process_barrier", _keep_partials),
     "lower all sinks to the weakest one": _replace(Dag, "guarantees", _lower_all_sinks_to_the_weakest),
     "align for sinks and not for state": _replace(Dag, "guarantees", _align_for_sinks_only),
+    "announce partitions in any order": _replace(Execution, "add_partitions", _announce_in_any_order),
+    "announce partitions to one member": _replace(Execution, "_announce", _keep_announcements_to_oneself),
     "align one queue less": _replace(Inbound, "take_barrier", _align_one_queue_less),
     "read on behind a barrier": _replace(Inbound, "take_barrier", _do_not_block),
     "freeze behind the barrier": _replace(SnapshotTasklet, "send_follow", _freeze_behind_the_barrier),

@@ -21,6 +21,7 @@ from jetfast.core.guarantee import Guarantee
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position, Rows
 from jetfast.testing import AcknowledgingQueue, Faults, StoredRows, TransactionalMemory
+from tests.simulation.growing_source import GrowingSource
 from tests.simulation.programs.answer import Answer
 from tests.simulation.programs.operator import Builder
 from tests.simulation.programs.program import Program
@@ -31,6 +32,8 @@ TIMEOUT_US = 3600 * SECOND_US
 """Of transactions in systems that have one: longer than any outage here, for what times out is lost."""
 
 GAP_US_MAX = 80_000
+GROWING_US = 600_000
+"""Within this time all partitions of a growing source have come."""
 
 Row = tuple[Any, ...]
 RawRow = tuple[int, int, int]
@@ -106,6 +109,13 @@ class SlowReader(MemoryReader):
         return super().read()
 
 
+class SlowGrowingSource(GrowingSource):
+    """Likewise, and partitions come one after the other."""
+
+    def open_reader(self, partition: str, position: Position | None, context: ProcessorContext) -> MemoryReader:
+        return SlowReader(self, partition, position, context.now_us)
+
+
 def slow(source: MemorySource) -> SlowSource:
     """The same rows, slowly."""
     return SlowSource(
@@ -139,6 +149,9 @@ def add_source(scenario: Scenario, random: Random, now_us: Callable[[], int]) ->
     if random.random() < 0.2:
         stage, rows = _queue(scenario, random, number, first_id)
         timed = False
+    elif random.random() < 0.2:
+        stage, rows = _growing(scenario, random, now_us, number, first_id)
+        timed = False  # rows of a partition that comes later may be late
     else:
         stage, rows = _partitions(scenario, random, number, first_id)
         timed = scenario.guarantee is Guarantee.EXACTLY_ONCE
@@ -177,6 +190,28 @@ def _partitions(scenario: Scenario, random: Random, number: int, first_id: int) 
     source = slow(jf.memory(partitions=partitions, schema=SCHEMA))
     stage = scenario.pipeline.read(source, name=f"source {number}")
     return stage.with_event_time("t", jf.watermarks.fixed_lag("0s")), rows
+
+
+def _growing(
+    scenario: Scenario, random: Random, now_us: Callable[[], int], number: int, first_id: int
+) -> tuple[Stage, list[RawRow]]:
+    """A replayable source whose partitions come while it is read."""
+    partitions: dict[str, list[Any]] = {}
+    rows: list[RawRow] = []
+    for partition in range(random.randint(1, 6)):
+        batches = []
+        for _ in range(random.randint(0, 4)):
+            first = first_id + len(rows)
+            batch = [(first + row, random.randrange(5), 0) for row in range(random.randint(1, 4))]
+            rows += batch
+            batches.append(_record_batch(batch))
+        partitions[f"{number}-{partition}"] = batches
+    names = list(partitions)
+    start_us = now_us()
+    births = {name: start_us + random.choice([0, random.randrange(GROWING_US)]) for name in names}
+    source = jf.memory(partitions=partitions, schema=SCHEMA)
+    growing = SlowGrowingSource(source, births, now_us, Random(random.getrandbits(32)))
+    return scenario.pipeline.read(growing, name=f"source {number}"), rows
 
 
 def _queue(scenario: Scenario, random: Random, number: int, first_id: int) -> tuple[Stage, list[RawRow]]:

@@ -28,6 +28,7 @@ from jetfast.control.runner import Runner
 from jetfast.control.versions import running_versions
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
+from jetfast.core.processor import AnnouncedPartitions
 from jetfast.core.snapshot_kind import SnapshotKind
 from jetfast.engine.execution import Execution
 from jetfast.engine.execution_listener import ExecutionListener
@@ -154,6 +155,9 @@ class _OnOneThread:
 
     def start(self, listener: ExecutionListener) -> None:
         self.member.stepped = SteppedExecution(self.execution, listener)
+
+    def add_partitions(self, vertex: str, announced: AnnouncedPartitions) -> None:
+        self.execution.add_partitions(vertex, announced)
 
     def start_snapshot(self, snapshot_id: int, kind: SnapshotKind) -> None:
         self.execution.start_snapshot(snapshot_id, kind)

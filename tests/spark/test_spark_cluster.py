@@ -16,6 +16,7 @@ import pytest
 
 import jetfast as jf
 from jetfast import col
+from jetfast.connectors.memory import MemorySource
 from jetfast.control.job import Job
 from jetfast.control.job_client import ask_job, find_job
 from jetfast.control.job_protocol import Restart
@@ -337,3 +338,29 @@ def test_a_worker_python_without_jetfast_is_explained(cluster: SparkCluster, ses
         ended_with(job, ResourcesError, "did not start.*PYSPARK_PYTHON")
     finally:
         context.pythonExec = right
+
+
+class Growing(MemorySource):
+    """Its second partition comes when the first has been read for a while."""
+
+    def partitions_complete(self) -> bool:
+        return self.is_there
+
+    def partitions(self) -> list[str]:
+        names = list(super().partitions())
+        self.asked = getattr(self, "asked", 0) + 1
+        return names if self.is_there else names[:1]
+
+    @property
+    def is_there(self) -> bool:
+        return getattr(self, "asked", 0) >= 3
+
+
+def test_partitions_that_come_while_a_job_runs_are_read_by_members_on_spark(cluster: SparkCluster) -> None:
+    halves = {"a": [TABLE.slice(0, ROWS // 2).combine_chunks()], "b": [TABLE.slice(ROWS // 2).combine_chunks()]}
+    made = jf.memory(partitions={name: half[0].to_batches() for name, half in halves.items()}, schema=TABLE.schema)
+    source = Growing(made.name, made.schema, made.scripts, False, made.batch_rows, made.identity, ends=True)
+    source.discovery_interval = "20ms"
+    pipeline = jf.Pipeline("growing")
+    pipeline.read(source).write(jf.collect())
+    assert sorted_rows(cluster.submit(pipeline, progress=False).to_arrow()) == sorted_rows(TABLE)
