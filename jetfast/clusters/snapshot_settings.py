@@ -111,6 +111,13 @@ def choose_snapshots(
         else:
             logger.warning("job %s: the guarantee is %s instead of %s: %s", job, promised, wanted.name, sentence)
     if guarantee is Guarantee.NONE:
+        if wishes.interval != DEFAULT_SNAPSHOT_INTERVAL or wanted is not Guarantee.NONE:
+            why = "its guarantee is NONE" if store is not None or wishes.guarantee is not None else "it has no store"
+            logger.warning(
+                "job %s: takes no snapshots, at no interval, and starts from the beginning after a failure: %s",
+                job,
+                kept.weakened_by[0] if kept.weakened_by else why,
+            )
         store = None
     elif store is None:
         if default_store is None:

@@ -75,6 +75,7 @@ class PartitionReader(Protocol):
         """The next rows; a batch of 0 rows is a sound empty answer (nothing at present); None: the end, for ever.
 
         Raises RestartableError when the system cannot be reached, JobFailedError for data that cannot be read at all.
+        Of other errors those that pass by themselves restart the job (`core.transient_errors`); all others fail it.
         """
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Which errors of clients pass by themselves: what a source meets then restarts the job instead of failing it."""
 
-TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+TRANSIENT_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
 """HTTP statuses of a server that is overloaded, restarts, or cannot reach what is behind it."""
 
 _TRANSIENT_CLASSES = frozenset(

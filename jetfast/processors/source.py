@@ -27,8 +27,9 @@ from jetfast.core.source import (
     discovery_interval_us,
 )
 from jetfast.core.throttling import NoThrottling, WatermarkThrottleFactory
+from jetfast.core.transient_errors import is_transient
 from jetfast.core.watermark_policies import WatermarkPolicyFactory
-from jetfast.errors import JetfastError, JobDefinitionError, JobFailedError
+from jetfast.errors import JetfastError, JobDefinitionError, JobFailedError, RestartableError
 from jetfast.kernels.event_times import reached_times
 from jetfast.types import BATCH_ROWS_MAX, MAX_TIME, MIN_TIME
 
@@ -337,7 +338,8 @@ class SourceReader(SourceProcessor):
         except JetfastError:
             raise  # the connector has said which file or offset
         except Exception as error:
-            raise JobFailedError(
+            kind = RestartableError if is_transient(error) else JobFailedError
+            raise kind(
                 f"{self.source.name}: source partition {name!r} cannot be read at row {self.next_rows[partition]}: "
                 f"{type(error).__name__}: {error}"
             ) from error

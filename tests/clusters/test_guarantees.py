@@ -9,8 +9,13 @@ import pyarrow as pa
 import pytest
 
 import jetfast as jf
+from jetfast.connectors.memory import MemorySource
 from jetfast.control.job_report import report_job
+from jetfast.core.guarantee import Delivery
+from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
+from jetfast.errors import JobFailedError
 from jetfast.testing import AcknowledgingQueue, StoredRows, TransactionalMemory
+from tests.simulation.stepped_job import SteppedJob
 
 EXACTLY_ONCE, AT_LEAST_ONCE, NONE = jf.Guarantee.EXACTLY_ONCE, jf.Guarantee.AT_LEAST_ONCE, jf.Guarantee.NONE
 ROWS = pa.table({"row": [1, 2, 3]})
@@ -79,7 +84,7 @@ def test_a_job_promises_what_its_sink_can_keep_and_says_so_at_submission_and_in_
     assert (job.metrics["snapshots_taken"] > 0) == (strongest is not NONE)
     if strongest is EXACTLY_ONCE:
         assert job.weakened_by == ()
-        assert caplog.text == ""
+        assert "the guarantee is" not in caplog.text
     else:
         (why,) = job.weakened_by
         assert why.startswith(f"step 'the sink' keeps {strongest.name} at most: ")
@@ -95,7 +100,8 @@ def test_what_was_not_asked_for_is_not_missed(caplog: pytest.LogCaptureFixture) 
         job = run(pipeline, wanted)
         assert job.guarantee is wanted
         assert job.weakened_by == ()
-    assert caplog.text == ""
+    assert "the guarantee is" not in caplog.text
+    assert "takes no snapshots" not in caplog.text
 
 
 def test_every_source_keeps_exactly_once(tmp_path: Path) -> None:
@@ -155,3 +161,59 @@ def test_steps_without_state_before_a_sink_that_repeats_rows_need_no_aligned_bar
         job = run(pipeline)
         assert job.guarantee is AT_LEAST_ONCE
         assert job.runner.plan.guarantee is (EXACTLY_ONCE if with_state else AT_LEAST_ONCE)
+
+
+class FleetingSource(MemorySource):
+    """A source of a user that cannot be read again."""
+
+    source_delivery = Delivery.FLEETING
+
+
+def fleeting() -> FleetingSource:
+    made = jf.memory(ROWS)
+    return FleetingSource(made.name, made.schema, made.scripts, True, made.batch_rows, made.identity)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"snapshot_store": jf.snapshots.memory(), "snapshot_interval": "1s"}, "step 'source' keeps NONE at most"),
+        ({"snapshot_interval": "1s"}, "it has no store"),
+    ],
+)
+def test_an_interval_for_a_job_that_takes_no_snapshots_is_warned_of(
+    options: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "jetfast")
+    pipeline = jf.Pipeline("promise")
+    pipeline.read(fleeting(), name="source").collect()
+    job = jf.LocalCluster(workers=1).submit(pipeline, progress=False, **options)
+    job.wait(60)
+    assert job.guarantee is NONE
+    assert "job promise: takes no snapshots, at no interval, and starts from the beginning after a failure: " in (
+        caplog.text
+    )
+    assert why in caplog.text
+
+
+@pytest.mark.parametrize("problem", [ConnectionResetError("reset"), TimeoutError("late"), ValueError("bad")])
+def test_an_error_of_a_source_that_passes_by_itself_restarts_the_job(problem: Exception) -> None:
+    problems = [problem]
+
+    class Failing(MemorySource):
+        def open_reader(self, partition: str, position: Any, context: Any) -> Any:
+            if problems:
+                raise problems.pop()
+            return super().open_reader(partition, position, context)
+
+    made = jf.memory(ROWS)
+    source = Failing(made.name, made.schema, made.scripts, True, made.batch_rows, made.identity)
+    pipeline = jf.Pipeline("failing")
+    pipeline.read(source).collect()
+    job = SteppedJob(pipeline, seed=1, guarantee=EXACTLY_ONCE, store=MemorySnapshotStore())
+    job.run()
+    if isinstance(problem, ValueError):
+        assert isinstance(job.runner.error, JobFailedError)
+    else:
+        assert job.runner.error is None
+        assert job.job.metrics["restarts"] == 1
