@@ -4,27 +4,52 @@ from typing import Any
 
 import pyarrow as pa
 
+from jetfast.connectors.file_bounds import Bounds, check_columns, check_schema, slot_bytes
 from jetfast.connectors.file_formats import FileRows, Place
+
+_VALUE_BYTES = 8
+"""Of an item of a list, about."""
+
+
+FIRST_ROWS = 1024
+"""Of a file with values of varying length so many rows are decoded first: its metadata do not tell their size."""
 
 
 class ParquetReader:
-    """Place: (row, 0, 0, 0)."""
+    """Place: (row, 0, 0, 0).
 
-    def __init__(self, filesystem: Any, path: str, schema: pa.Schema, place: Place, batch_rows: int) -> None:
-        import pyarrow.parquet as pq
+    How many rows are decoded at once follows from how large the rows were that came before. A batch should take a
+    fourth of the bytes that it may take, because values that follow may be longer.
+    """
 
+    def __init__(
+        self, filesystem: Any, path: str, schema: pa.Schema, place: Place, batch_rows: int, bounds: Bounds
+    ) -> None:
         self.names = schema.names
         self.row = place[0]
+        self.bounds = bounds
         self.stream = filesystem.open_input_file(path)
-        file = pq.ParquetFile(self.stream, buffer_size=1 << 20)  # pages as they are needed, not whole column chunks
-        metadata = file.metadata
+        self.file = open_parquet(self.stream, bounds)
+        fixed = all(_has_fixed_width(field.type) for field in schema)
+        width = max(sum(slot_bytes(field.type) for field in schema), _listed_bytes(self.file, schema))
+        if width > bounds.batch_bytes:
+            raise ValueError(
+                f"a row takes {width} bytes or more; batch_size= of jf.files says how many may be decoded at once"
+            )
+        self.rows_max = max(1, min(batch_rows, bounds.batch_bytes // max(width, 1)))
+        self._begin(self.rows_max if fixed else min(self.rows_max, FIRST_ROWS))
+
+    def _begin(self, rows: int) -> None:
+        """Go on at the present row with so many rows at once."""
+        metadata = self.file.metadata
         group, first = 0, 0
         while group < metadata.num_row_groups and first + metadata.row_group(group).num_rows <= self.row:
             first += metadata.row_group(group).num_rows
             group += 1
         self.skip = self.row - first
-        self.batches = file.iter_batches(
-            batch_rows, row_groups=range(group, metadata.num_row_groups), columns=self.names, use_threads=False
+        self.rows = rows
+        self.batches = self.file.iter_batches(
+            rows, row_groups=range(group, metadata.num_row_groups), columns=self.names, use_threads=False
         )
 
     def read(self) -> FileRows | None:
@@ -35,21 +60,71 @@ class ParquetReader:
                 continue
             first = self.row
             self.row += batch.num_rows - skipped
+            self._adapt(batch)
             return FileRows(batch.slice(skipped).select(self.names), (self.row, 0, 0, 0), first, [])
         return None
+
+    def _adapt(self, batch: pa.RecordBatch) -> None:
+        """Decode more rows at once if those that came are small, and fewer if they are large."""
+        nbytes = batch.nbytes
+        affordable = max(1, min(self.rows_max, self.bounds.batch_bytes // 4 * batch.num_rows // max(nbytes, 1)))
+        if affordable < self.rows and nbytes > self.bounds.batch_bytes // 2:
+            self.rows_max = affordable  # for good: each new beginning decodes some rows of the row group again
+            self._begin(affordable)
+        elif affordable >= 2 * self.rows:
+            self._begin(affordable)
 
     def close(self) -> None:
         self.stream.close()
 
 
+def open_parquet(stream: Any, bounds: Bounds) -> Any:
+    """Open a Parquet file. Raises ValueError if it has more columns or deeper types than the bounds allow."""
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(stream, buffer_size=1 << 20)  # pages as they are needed, not whole column chunks
+    check_columns(file.metadata.num_columns, bounds)
+    check_schema(file.schema_arrow, bounds)
+    return file
+
+
+def _has_fixed_width(column_type: pa.DataType) -> bool:
+    if pa.types.is_struct(column_type):
+        return all(_has_fixed_width(field.type) for field in column_type)
+    if pa.types.is_fixed_size_list(column_type):
+        return _has_fixed_width(column_type.value_type)
+    return bool(pa.types.is_primitive(column_type) or pa.types.is_null(column_type) or pa.types.is_decimal(column_type))
+
+
+def _listed_bytes(file: Any, schema: pa.Schema) -> int:
+    """Return how many bytes the lists of a row take by what the metadata say, in the row group where they take most."""
+    wanted = set(schema.names)
+    metadata = file.metadata
+    repeated = [
+        index
+        for index in range(metadata.num_columns)
+        if metadata.schema.column(index).max_repetition_level
+        and metadata.schema.column(index).path.partition(".")[0] in wanted
+    ]
+    most = 0
+    for number in range(metadata.num_row_groups if repeated else 0):
+        group = metadata.row_group(number)
+        values = sum(group.column(index).num_values for index in repeated)
+        most = max(most, _VALUE_BYTES * values // max(group.num_rows, 1))
+    return most
+
+
 class IpcReader:
     """Files with a footer and streams. Place: (record batch, row in it, row, 0)."""
 
-    def __init__(self, filesystem: Any, path: str, schema: pa.Schema, place: Place, batch_rows: int) -> None:
+    def __init__(
+        self, filesystem: Any, path: str, schema: pa.Schema, place: Place, batch_rows: int, bounds: Bounds
+    ) -> None:
         self.names = schema.names
-        self.batch_rows = batch_rows
+        width = max(sum(slot_bytes(field.type) for field in schema), 1)
+        self.batch_rows = max(1, min(batch_rows, bounds.batch_bytes // width))
         self.index, self.start, self.row, _ = place
-        self.reader = open_ipc(filesystem, path)
+        self.reader = open_ipc(filesystem, path, bounds)
         self.reader.skip(self.index)
         self.batch: pa.RecordBatch | None = None
 
@@ -107,9 +182,11 @@ class IpcFile:
         self.stream.close()
 
 
-def open_ipc(filesystem: Any, path: str) -> IpcFile:
+def open_ipc(filesystem: Any, path: str, bounds: Bounds) -> IpcFile:
     """Open by content: a file begins with ARROW1. A stream must bear its end mark, else a cut between two batches
     would pass.
+
+    Raises ValueError if it has more columns or deeper types than the bounds allow.
     """
     from pyarrow import fs, ipc
 
@@ -123,12 +200,17 @@ def open_ipc(filesystem: Any, path: str) -> IpcFile:
             if local:  # mapped: a record batch may be as large as the file
                 stream.close()
                 stream = pa.memory_map(path)
-            return IpcFile(stream, ipc.open_file(stream), False)
+            return _checked(IpcFile(stream, ipc.open_file(stream), False), bounds)
         stream.seek(max(0, size - 8))
         if stream.read(8) != b"\xff\xff\xff\xff\0\0\0\0":
             raise ValueError("the Arrow stream has no end mark: it is truncated, or its writer was not closed")
         stream.seek(0)
-        return IpcFile(stream, ipc.open_stream(stream), True)
+        return _checked(IpcFile(stream, ipc.open_stream(stream), True), bounds)
     except BaseException:
         stream.close()
         raise
+
+
+def _checked(file: IpcFile, bounds: Bounds) -> IpcFile:
+    check_schema(file.schema, bounds)
+    return file

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from jetfast.connectors.file_bounds import DEFAULT_BOUNDS, Bounds
 from jetfast.connectors.text_records import Malformed
 
 Place = tuple[int, int, int, int]
@@ -61,11 +62,12 @@ def default_suffix(file_format: str) -> str:
 
 
 @dataclass(frozen=True)
-class TextOptions:
-    """How CSV is written. Only `null_values` stand for null, in every column, unless they are quoted."""
+class ReadOptions:
+    """How files are read. Of CSV only `null_values` stand for null, in every column, unless they are quoted."""
 
     delimiter: str = ","
     null_values: tuple[str, ...] = ("",)
+    bounds: Bounds = DEFAULT_BOUNDS
 
 
 class FileRows(NamedTuple):

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from jetfast.connectors.columnar_files import IpcReader, ParquetReader, open_ipc
-from jetfast.connectors.file_formats import FileReader, Place, TextOptions
+from jetfast.connectors.columnar_files import IpcReader, ParquetReader, open_ipc, open_parquet
+from jetfast.connectors.file_formats import FileReader, Place, ReadOptions
 from jetfast.connectors.text_files import CsvReader, JsonReader, header_of
 from jetfast.connectors.text_types import infer_csv, infer_json
 
@@ -19,7 +19,7 @@ class FileFacts(NamedTuple):
     """Number of rows, if the format keeps it."""
 
 
-def look_at_file(filesystem: Any, path: str, file_format: str, text: TextOptions) -> FileFacts:
+def look_at_file(filesystem: Any, path: str, file_format: str, options: ReadOptions) -> FileFacts:
     """Return columns and types of a file, and its rows if the format keeps their number.
 
     Text: types are inferred from the first SAMPLE_BYTES. Times become microseconds; a column that is null throughout
@@ -27,25 +27,23 @@ def look_at_file(filesystem: Any, path: str, file_format: str, text: TextOptions
     """
     rows = None
     if file_format == "parquet":
-        import pyarrow.parquet as pq
-
         with filesystem.open_input_file(path) as stream:
-            file = pq.ParquetFile(stream)
+            file = open_parquet(stream, options.bounds)
             schema, rows = file.schema_arrow, file.metadata.num_rows
     elif file_format in ("ipc", "ipc_stream"):
-        reader = open_ipc(filesystem, path)
+        reader = open_ipc(filesystem, path, options.bounds)
         schema = reader.schema
         reader.close()
     elif file_format == "csv":
-        return FileFacts(infer_csv(filesystem, path, text), None)
+        return FileFacts(infer_csv(filesystem, path, options), None)
     else:
-        return FileFacts(infer_json(filesystem, path), None)
+        return FileFacts(infer_json(filesystem, path, options.bounds), None)
     return FileFacts(schema.remove_metadata(), rows)
 
 
-def csv_header(filesystem: Any, path: str, text: TextOptions) -> list[str]:
+def csv_header(filesystem: Any, path: str, options: ReadOptions) -> list[str]:
     """Return the column names of a CSV file. Raises ValueError if it is empty or names a column twice."""
-    return header_of(filesystem, path, text)[0]
+    return header_of(filesystem, path, options)[0]
 
 
 def open_file(
@@ -55,7 +53,7 @@ def open_file(
     schema: pa.Schema,
     place: Place,
     batch_rows: int,
-    text: TextOptions,
+    options: ReadOptions,
     all_fields: bool,
 ) -> FileReader:
     """Open a file to read the columns of `schema`, in its order, from `place`.
@@ -63,9 +61,9 @@ def open_file(
     all_fields : the schema holds every field, so that a JSON record with another one is malformed
     """
     if file_format == "parquet":
-        return ParquetReader(filesystem, path, schema, place, batch_rows)
+        return ParquetReader(filesystem, path, schema, place, batch_rows, options.bounds)
     if file_format in ("ipc", "ipc_stream"):
-        return IpcReader(filesystem, path, schema, place, batch_rows)
+        return IpcReader(filesystem, path, schema, place, batch_rows, options.bounds)
     if file_format == "csv":
-        return CsvReader(filesystem, path, schema, place, batch_rows, text)
-    return JsonReader(filesystem, path, schema, place, batch_rows, all_fields)
+        return CsvReader(filesystem, path, schema, place, batch_rows, options)
+    return JsonReader(filesystem, path, schema, place, batch_rows, options, all_fields)

@@ -8,7 +8,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from jetfast.connectors.file_formats import FORMATS, TextOptions, default_suffix, format_named, format_of
+from jetfast.connectors.file_bounds import DEFAULT_BOUNDS, Bounds
+from jetfast.connectors.file_formats import FORMATS, ReadOptions, default_suffix, format_named, format_of
 from jetfast.connectors.file_listing import Groups, Paths, as_text, is_single_file, resolve_filesystem
 from jetfast.connectors.file_writers import check_writable, try_writing
 from jetfast.connectors.files_reader import FilesReader
@@ -38,6 +39,10 @@ def files(
     file_age: Duration | None = None,
     delimiter: str = ",",
     null_values: Sequence[str] = ("",),
+    depth_max: int = DEFAULT_BOUNDS.depth,
+    columns_max: int = DEFAULT_BOUNDS.columns,
+    line_size: str = "16MiB",
+    batch_size: str = "256MiB",
 ) -> "Files":
     """Files to read from, or to write to.
 
@@ -60,6 +65,9 @@ def files(
         rows come and it is so old ("15m"), and begin another. It is visible then, with EXACTLY_ONCE after the next
         snapshot
     delimiter, null_values : of CSV to read; a value between quotes is never null
+    depth_max, columns_max, line_size, batch_size : what a file to read may ask for at most: lists and objects within
+        each other, columns, bytes of a record of text, and bytes of rows that are decoded at once. A record of text
+        beyond them is a rejected row, and any other file is refused
 
     With a guarantee each snapshot ends the part files, so that the interval between snapshots bounds their size: with
     EXACTLY_ONCE they become visible together, when the snapshot is decided. One single file is visible at the end of
@@ -86,8 +94,15 @@ def files(
         overwrite,
         None if file_size is None else bytes_of(file_size, "file_size"),
         None if file_age is None else positive_duration_us(file_age, "file_age"),
-        TextOptions(delimiter, tuple(null_values)),
+        ReadOptions(
+            delimiter,
+            tuple(null_values),
+            Bounds(depth_max, columns_max, bytes_of(line_size, "line_size"), bytes_of(batch_size, "batch_size")),
+        ),
     )
+    for name, limit in (("depth_max", depth_max), ("columns_max", columns_max)):
+        if type(limit) is not int or limit < 1:
+            raise JobDefinitionError(f"files: {name} must be a whole number of at least 1, got {limit!r}")
     if not 1 <= batch_rows <= BATCH_ROWS_MAX:
         raise JobDefinitionError(f"files: batch_rows must be in [1, {BATCH_ROWS_MAX}], got {batch_rows}")
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
@@ -266,6 +281,10 @@ class Files:
 
     def open_transactions(self, schema: pa.Schema, context: ProcessorContext) -> TransactionalPartFiles:
         self._check_here()
+        return self.open_batch(schema, context)
+
+    def open_batch(self, schema: pa.Schema, context: ProcessorContext) -> TransactionalPartFiles:
+        """Open the writer of one of many short transactions, without trying first whether it can write."""
         return TransactionalPartFiles(self._parts(schema), context)
 
     def _check_here(self) -> None:

@@ -91,7 +91,7 @@ class FilesReader:
     def _open(self, name: str) -> FileReader:
         found = self.found
         if not found.was_compared(name):
-            difference, _ = compare_file(found, name, self.settings.text)
+            difference, _ = compare_file(found, name, self.settings.options)
             if difference is not None:
                 raise JobFailedError(f"{self.what}: the files differ: {difference}")
         return open_file(
@@ -101,7 +101,7 @@ class FilesReader:
             self.schema,
             self.place,
             self.settings.batch_rows,
-            self.settings.text,
+            self.settings.options,
             found.exact and len(self.schema) == len(found.schema),
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jetfast.connectors.file_formats import TextOptions
+from jetfast.connectors.file_formats import ReadOptions
 from jetfast.connectors.file_listing import Groups, group_files, list_files
 from jetfast.connectors.file_readers import FileFacts, csv_header, look_at_file
 from jetfast.connectors.text_types import check_readable, unreadable_column
@@ -32,7 +32,7 @@ class FileSettings:
     overwrite: bool
     file_bytes: int | None
     file_age_us: int | None
-    text: TextOptions
+    options: ReadOptions
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ def find_files(what: str, settings: FileSettings) -> FoundFiles:
         except (NotImplementedError, *READ_ERRORS) as error:
             raise JobDefinitionError(f"{what}: {file_format} cannot be read with this schema: {error}") from error
     else:
-        first, schema = _first_schema(what, filesystem, file_format, paths, settings.text)
+        first, schema = _first_schema(what, filesystem, file_format, paths, settings.options)
         found = FoundFiles(filesystem, file_format, paths, partitions, schema, first, True)
     rows: list[int | None] = [None] * (len(paths) > CHECKED_FILES_MAX)
     for name in list(paths)[:CHECKED_FILES_MAX]:
         try:
-            difference, count = compare_file(found, name, settings.text)
+            difference, count = compare_file(found, name, settings.options)
         except READ_ERRORS as error:
             raise JobDefinitionError(f"{what}: {name!r} cannot be read as {file_format}: {error}") from error
         if difference is not None:
@@ -81,45 +81,45 @@ def find_files(what: str, settings: FileSettings) -> FoundFiles:
     return replace(found, total_rows=sum(known) if len(known) == len(rows) else None)
 
 
-def compare_file(found: FoundFiles, name: str, text: TextOptions) -> tuple[str | None, int | None]:
+def compare_file(found: FoundFiles, name: str, options: ReadOptions) -> tuple[str | None, int | None]:
     """Return in what a file differs from the schema, None if it fits; and the number of its rows if it tells that."""
     if found.file_format in ("csv", "json"):
-        return None if name == found.schema_file else _text_difference(found, name, text), None
-    facts = look_at_file(found.filesystem, found.paths[name], found.file_format, text)
+        return None if name == found.schema_file else _text_difference(found, name, options), None
+    facts = look_at_file(found.filesystem, found.paths[name], found.file_format, options)
     return _difference(found, name, facts), facts.rows
 
 
 def _first_schema(
-    what: str, filesystem: Any, file_format: str, paths: dict[str, str], text: TextOptions
+    what: str, filesystem: Any, file_format: str, paths: dict[str, str], options: ReadOptions
 ) -> tuple[str, pa.Schema]:
     """Return the first file that tells its columns and types, and them. Text without rows tells no types."""
     for name, path in paths.items():
         try:
-            schema = look_at_file(filesystem, path, file_format, text).schema
+            schema = look_at_file(filesystem, path, file_format, options).schema
         except READ_ERRORS as error:
             raise JobDefinitionError(f"{what}: {name!r} cannot be read as {file_format}: {error}") from error
         if schema is not None:
             return name, schema
     if file_format == "csv":
         name, path = next(iter(paths.items()))
-        return name, pa.schema([(column, pa.string()) for column in csv_header(filesystem, path, text)])
+        return name, pa.schema([(column, pa.string()) for column in csv_header(filesystem, path, options)])
     raise JobDefinitionError(f"{what}: no file holds a row, so their columns are unknown; give schema=")
 
 
-def _text_difference(found: FoundFiles, name: str, text: TextOptions) -> str | None:
+def _text_difference(found: FoundFiles, name: str, options: ReadOptions) -> str | None:
     """Say in what a text file differs from the schema; None if it fits. What a sample lets infer decides nothing."""
     path = found.paths[name]
     if found.file_format == "csv":
-        names = csv_header(found.filesystem, path, text)
+        names = csv_header(found.filesystem, path, options)
     else:
-        schema = look_at_file(found.filesystem, path, found.file_format, text).schema
+        schema = look_at_file(found.filesystem, path, found.file_format, options).schema
         if schema is None:
             return None  # without rows
         # Fields may be missing from records.
-        names = [*schema.names, *(column for column in found.schema.names if column not in schema.names)]
+        names = list(dict.fromkeys([*schema.names, *found.schema.names]))
     difference = _name_difference(found, name, names)
     if difference is None:
-        column = unreadable_column(found.filesystem, path, found.file_format, text, found.schema)
+        column = unreadable_column(found.filesystem, path, found.file_format, options, found.schema)
         if column is not None:
             difference = (
                 f"column {column!r} is {found.schema.field(column).type} in {found.schema_file!r}, and none of its "
@@ -130,24 +130,23 @@ def _text_difference(found: FoundFiles, name: str, text: TextOptions) -> str | N
 
 def _difference(found: FoundFiles, name: str, facts: FileFacts) -> str | None:
     """Say in what a file that tells its types differs from the schema; None if it fits."""
-    schema = facts.schema
-    assert schema is not None
+    assert facts.schema is not None
+    types = {field.name: field.type for field in facts.schema}
     for field in found.schema:
-        if field.name in schema.names and not schema.field(field.name).type.equals(field.type):
-            return (
-                f"column {field.name!r} is {field.type} in {found.schema_file!r} and {schema.field(field.name).type} "
-                f"in {name!r}"
-            )
-    return _name_difference(found, name, schema.names)
+        if field.name in types and not types[field.name].equals(field.type):
+            return f"column {field.name!r} is {field.type} in {found.schema_file!r} and {types[field.name]} in {name!r}"
+    return _name_difference(found, name, facts.schema.names)
 
 
 def _name_difference(found: FoundFiles, name: str, columns: Iterable[str]) -> str | None:
     columns = list(columns)
+    there = set(columns)
     for column in found.schema.names:
-        if column not in columns:
+        if column not in there:
             return f"column {column!r} of {found.schema_file!r} is missing in {name!r}, which has {', '.join(columns)}"
     if found.exact:
+        wanted = set(found.schema.names)
         for column in columns:
-            if column not in found.schema.names:
+            if column not in wanted:
                 return f"column {column!r} of {name!r} is not in {found.schema_file!r}"
     return None

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -9,25 +10,31 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.connectors import text_records
-from jetfast.connectors.file_formats import START, FileRows, Place, TextOptions, compression_of
+from jetfast.connectors.file_bounds import Bounds, check_columns, check_json
+from jetfast.connectors.file_formats import START, FileRows, Place, ReadOptions, compression_of
 from jetfast.connectors.text_records import (
     Block,
     Malformed,
     Records,
+    check_lengths,
+    count_fields,
     first_record_end,
     is_closed,
     parse_each,
     split_records,
 )
+from jetfast.kernels.json_bounds import count_open
 
 
 class TextReader:
     """What CSV and JSON lines share. Place: (offset of a block, rows of it already given, line of the block, 0)."""
 
     delimiter: str | None = None
+    values_max: int | None = None
 
-    def __init__(self, filesystem: Any, path: str, place: Place, batch_rows: int) -> None:
+    def __init__(self, filesystem: Any, path: str, place: Place, batch_rows: int, bounds: Bounds) -> None:
         self.batch_rows = batch_rows
+        self.bounds = bounds
         self.stream = open_text(filesystem, path)
         self.block: Block | None = None
         self.table: pa.RecordBatch | None = None
@@ -41,7 +48,7 @@ class TextReader:
         if place != START:
             offset, line = place[0], place[2]
         go_to(self.stream, offset)
-        self.records = Records(self.stream, offset, line, self.delimiter)
+        self.records = Records(self.stream, offset, line, self.delimiter, self.bounds.line_bytes, self.values_max)
 
     def read(self) -> FileRows | None:
         while self.block is None:
@@ -84,6 +91,9 @@ class TextReader:
     def _parse_block(self, block: Block) -> None:
         """All at once when all is well; else record by record, by halves."""
         self.lines, self.malformed = None, []
+        if block.too_long is not None:
+            self.table, self.malformed = pa.RecordBatch.from_pylist([], schema=self.empty().schema), [block.too_long]
+            return
         newlines = self.records.line - block.line
         try:
             table = self.parse_whole(block.data)
@@ -123,24 +133,28 @@ class CsvReader(TextReader):
     """CSV with a header. Only the columns that are read must be convertible."""
 
     def __init__(
-        self, filesystem: Any, path: str, schema: pa.Schema, place: Place, batch_rows: int, text: TextOptions
+        self, filesystem: Any, path: str, schema: pa.Schema, place: Place, batch_rows: int, options: ReadOptions
     ) -> None:
-        super().__init__(filesystem, path, place, batch_rows)
-        self.delimiter: str = text.delimiter
-        self.text = text
+        super().__init__(filesystem, path, place, batch_rows, options.bounds)
+        self.delimiter: str = options.delimiter
+        self.options = options
         self.schema = schema
-        self.names, offset, line = header_of(filesystem, path, text)
+        self.names, offset, line = header_of(filesystem, path, options)
         self.begin(place, offset, line)
 
     def parse(self, data: bytes) -> pa.Table:
         if not is_closed(data, self.delimiter):
             raise ValueError("a quote is opened and not closed")
-        return parse_csv(data, self.names, self.text, self.schema)
+        return self._parse(data)
 
     def parse_whole(self, data: bytes) -> pa.Table:
         if self.records.at_end and not self.records.rest and not is_closed(data, self.delimiter):
             raise ValueError("a quote is opened and not closed")
-        return parse_csv(data, self.names, self.text, self.schema)
+        return self._parse(data)
+
+    def _parse(self, data: bytes) -> pa.Table:
+        check_lengths(data, self.delimiter, self.bounds.line_bytes)
+        return parse_csv(data, self.names, self.options, self.schema)
 
     def reason(self, error: Exception) -> str:
         return csv_reason(error, self.names)
@@ -156,15 +170,24 @@ class JsonReader(TextReader):
     """JSON lines. With `all_fields` a field that the schema lacks makes a record malformed; else it is passed over."""
 
     def __init__(
-        self, filesystem: Any, path: str, schema: pa.Schema, place: Place, batch_rows: int, all_fields: bool
+        self,
+        filesystem: Any,
+        path: str,
+        schema: pa.Schema,
+        place: Place,
+        batch_rows: int,
+        options: ReadOptions,
+        all_fields: bool,
     ) -> None:
-        super().__init__(filesystem, path, place, batch_rows)
+        super().__init__(filesystem, path, place, batch_rows, options.bounds)
         self.schema = schema
         self.all_fields = all_fields
+        self.values_max = options.bounds.values(schema)
         self.begin(place, 0, 0)
 
     def parse(self, data: bytes) -> pa.Table:
-        return parse_json(data, self.schema, self.all_fields)
+        check_lengths(data, None, self.bounds.line_bytes)
+        return parse_json(data, self.schema, self.all_fields, self.bounds)
 
     def reason(self, error: Exception) -> str:
         text = re.sub(r"^JSON parse error: |( in row \d+)$", "", str(error))
@@ -174,18 +197,18 @@ class JsonReader(TextReader):
         return self.schema.empty_table()
 
 
-def parse_csv(data: bytes, names: list[str], text: TextOptions, schema: pa.Schema | None) -> pa.Table:
+def parse_csv(data: bytes, names: list[str], options: ReadOptions, schema: pa.Schema | None) -> pa.Table:
     """Parse whole records; without a schema infer types."""
     from pyarrow import csv as arrow_csv
 
     return arrow_csv.read_csv(
         pa.BufferReader(data),
         arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
-        arrow_csv.ParseOptions(delimiter=text.delimiter, newlines_in_values=True, ignore_empty_lines=len(names) > 1),
+        arrow_csv.ParseOptions(delimiter=options.delimiter, newlines_in_values=True, ignore_empty_lines=len(names) > 1),
         arrow_csv.ConvertOptions(
             column_types=schema,
             include_columns=None if schema is None else schema.names,
-            null_values=list(text.null_values),
+            null_values=list(options.null_values),
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
@@ -201,12 +224,17 @@ def csv_reason(error: Exception, names: list[str]) -> str:
     return f"expected {counts[1]} columns, got {counts[2]}" if counts is not None else text
 
 
-def parse_json(data: bytes, schema: pa.Schema | None, all_fields: bool) -> pa.Table:
-    """Parse whole records; without a schema infer types."""
+def parse_json(data: bytes, schema: pa.Schema | None, all_fields: bool, bounds: Bounds) -> pa.Table:
+    """Parse whole records; without a schema infer types. Raises ValueError if they go beyond the bounds."""
     from pyarrow import json
 
     if not data.strip():
         return (schema if schema is not None else pa.schema([])).empty_table()
+    check_json(data, bounds)
+    if schema is not None:
+        values_max = bounds.values(schema)
+        if values_max < len(data) and count_open(data) > values_max:
+            raise ValueError(f"it would take more than {bounds.batch_bytes} bytes of memory")
     wanted = None if schema is None else pa.schema([pa.field(f.name, _json_type(f.type)) for f in schema])
     table = json.read_json(
         pa.BufferReader(data),
@@ -257,19 +285,27 @@ def go_to(stream: Any, offset: int) -> None:
         offset -= skipped
 
 
-def header_of(filesystem: Any, path: str, text: TextOptions) -> tuple[list[str], int, int]:
+def header_of(filesystem: Any, path: str, options: ReadOptions) -> tuple[list[str], int, int]:
     """Return column names, and offset and line of the first record behind the header."""
     mark = b"\xef\xbb\xbf"
+    line_bytes = options.bounds.line_bytes
     with open_text(filesystem, path) as stream:
         begin = more = stream.read(1 << 16)
-        while more and not first_record_end(begin, text.delimiter):
+        while more and not first_record_end(begin, options.delimiter):
+            if len(begin) > line_bytes:
+                raise ValueError(f"its header is longer than {line_bytes} bytes")
             more = stream.read(len(begin))
             begin += more
     if not begin.removeprefix(mark).strip():
         raise ValueError("the file is empty: it has no header")
-    header = begin[: first_record_end(begin, text.delimiter) or None]
-    names = next(csv.reader([header.removeprefix(mark).decode().rstrip("\r\n")], delimiter=text.delimiter))
-    twice = {name for name in names if names.count(name) > 1}
+    header = begin[: first_record_end(begin, options.delimiter) or None]
+    check_columns(count_fields(header, options.delimiter, options.bounds.columns), options.bounds)
+    text = header.removeprefix(mark).decode().rstrip("\r\n")
+    try:
+        names = next(csv.reader([text], delimiter=options.delimiter))
+    except csv.Error as error:
+        raise ValueError(f"its header cannot be read: {error}") from error
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
-        raise ValueError(f"the header names {sorted(twice)[0]!r} twice")
+        raise ValueError(f"the header names {twice[0]!r} twice")
     return names, len(header), header.count(b"\n")

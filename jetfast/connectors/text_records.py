@@ -9,15 +9,19 @@ Blocks are cut the same way from whatever offset reading begins, so a position m
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from jetfast.connectors.file_bounds import DEFAULT_BOUNDS
+from jetfast.kernels.json_bounds import count_open
+
 BLOCK_BYTES = 1 << 20
-RECORD_BYTES_MAX = 64 << 20
-"""A record longer than this is taken for a quote that was never closed."""
+HEAD_CHARACTERS = 1000
+"""Of a record that is too long so much is kept."""
 
 _NEWLINE, _QUOTE = b"\n", b'"'
 
@@ -34,6 +38,8 @@ class Block(NamedTuple):
     data: bytes
     offset: int
     line: int
+    too_long: "Malformed | None" = None
+    """Instead of data, one record that is too long to be read."""
 
 
 class Malformed(NamedTuple):
@@ -48,18 +54,30 @@ class Records:
     """Reads blocks from a stream that stands at `offset`, which is the beginning of a record on line `line`.
 
     delimiter : that of CSV; None: newlines end records, quotes mean nothing
+    record_bytes : a longer record is passed over
+    values_max : JSON objects and lists in a block at most, if it has more than one record; None: any number
     """
 
-    def __init__(self, stream: ByteStream, offset: int, line: int, delimiter: str | None) -> None:
+    def __init__(
+        self,
+        stream: ByteStream,
+        offset: int,
+        line: int,
+        delimiter: str | None,
+        record_bytes: int = DEFAULT_BOUNDS.line_bytes,
+        values_max: int | None = None,
+    ) -> None:
         self.stream = stream
         self.offset = offset
         self.line = line
         self.delimiter = delimiter
+        self.record_bytes = record_bytes
+        self.values_max = values_max
         self.rest = b""
         self.at_end = False
 
     def next_block(self, block_bytes: int) -> Block | None:
-        """Return the next block, or None at the end. Raises ValueError for a record that does not end."""
+        """Return the next block, or None at the end. Raises ValueError for a quote that is not closed."""
         wanted = block_bytes
         while True:
             if len(self.rest) < wanted and not self.at_end:
@@ -68,19 +86,69 @@ class Records:
                 self.rest += more
             if not self.rest:
                 return None
-            end = len(self.rest) if self.at_end else last_record_end(self.rest, self.delimiter)
+            # Only what a reader that begins here would see counts, or blocks would be cut in another way from here.
+            whole = self.at_end and len(self.rest) < wanted
+            seen = self.rest[:wanted]
+            end = len(seen) if whole else last_record_end(seen, self.delimiter)
             if end:
                 break
-            if wanted >= RECORD_BYTES_MAX:
-                raise ValueError(
-                    f"the record on line {self.line} does not end within {RECORD_BYTES_MAX} bytes: a quote not closed?"
-                )
-            wanted *= 2
-        block = Block(self.rest[:end], self.offset, self.line)
+            if len(seen) > self.record_bytes:
+                return self._pass_over(_NEWLINE in seen)
+            wanted = min(wanted * 2, max(self.record_bytes + 1, wanted))
+        data = self.rest[:end]
+        if self.values_max is not None and self.values_max < end:
+            data = first_values(data, self.values_max)
+            end = len(data)
+        block = Block(data, self.offset, self.line)
         self.rest = self.rest[end:]
         self.offset += end
         self.line += block.data.count(_NEWLINE)
         return block
+
+    def _pass_over(self, has_newline: bool) -> Block:
+        """Go behind a record that is too long, without keeping it."""
+        if has_newline:
+            raise ValueError(
+                f"the record on line {self.line} does not end within {self.record_bytes} bytes: a quote not closed?"
+            )
+        offset, line, size = self.offset, self.line, 0
+        head = self.rest[:HEAD_CHARACTERS].decode(errors="replace")
+        while True:
+            end = self.rest.find(_NEWLINE) + 1
+            size += end or len(self.rest)
+            self.rest = self.rest[end:] if end else b""
+            if end or self.at_end:
+                break
+            self.rest = self.stream.read(BLOCK_BYTES)
+            self.at_end = len(self.rest) < BLOCK_BYTES
+        self.offset += size
+        self.line += 1
+        return Block(b"", offset, line, Malformed(line, too_long(self.record_bytes), head))
+
+
+def too_long(record_bytes: int) -> str:
+    """Return the reason to reject a record that has more bytes."""
+    return f"it is longer than {record_bytes} bytes"
+
+
+def check_lengths(data: bytes, delimiter: str | None, record_bytes: int) -> None:
+    """Raise ValueError if one of these records is too long."""
+    if len(data) > record_bytes and any(
+        len(record.rstrip(b"\r\n")) > record_bytes for record in split_records(data, delimiter)
+    ):
+        raise ValueError(too_long(record_bytes))
+
+
+def first_values(data: bytes, values_max: int) -> bytes:
+    """Return the first lines, in which at most `values_max` JSON objects and lists begin; one line at least."""
+    if count_open(data) <= values_max:
+        return data
+    octets = np.frombuffer(data, np.uint8)
+    beyond = int(np.flatnonzero((octets == ord("{")) | (octets == ord("[")))[values_max])
+    newline = data.rfind(_NEWLINE, 0, beyond)
+    if newline < 0:
+        newline = data.find(_NEWLINE)
+    return data if newline < 0 else data[: newline + 1]
 
 
 def last_record_end(data: bytes, delimiter: str | None) -> int:
@@ -149,19 +217,27 @@ def _paired_quotes(data: bytes, delimiter: str) -> "np.ndarray | None":
     return quotes if edges[before].all() and edges[after].all() else None
 
 
+def count_fields(record: bytes, delimiter: str, fields_max: int) -> int:
+    """Return how many fields a record has, fields_max + 1 if there are more."""
+    return sum(1 for _ in islice(_fields(record, delimiter), fields_max + 1))
+
+
 def _record_ends(data: bytes, delimiter: str, records_max: int = sys.maxsize) -> list[int]:
     """Return the offset behind each record that ends in `data`, field by field."""
+    ends = (end for end in _fields(data, delimiter) if end <= len(data) and data[end - 1] == _NEWLINE[0])
+    return list(islice(ends, records_max))
+
+
+def _fields(data: bytes, delimiter: str) -> Iterator[int]:
+    """Yield the offset behind the delimiter or the newline of each field."""
     stop = re.escape(delimiter.encode()) + _NEWLINE
     field = re.compile(rb'"[^"]*(?:""[^"]*)*(?:"[^' + stop + rb"]*|\Z)|[^" + stop + rb"]*")
-    ends: list[int] = []
     position = 0
-    while position < len(data) and len(ends) < records_max:
+    while position < len(data):
         match = field.match(data, position)
         assert match is not None  # it may be empty
-        position = match.end() + 1  # behind the delimiter or the newline
-        if position <= len(data) and data[position - 1] == _NEWLINE[0]:
-            ends.append(position)
-    return ends
+        position = match.end() + 1
+        yield position
 
 
 Parse = Callable[[bytes], pa.Table]
@@ -243,7 +319,7 @@ def _error_of(records: Sequence[tuple[int, bytes]], indexes: list[int], parse: P
     try:
         parse(b"".join(records[index][1] for index in indexes))
     except ValueError as error:
-        return error
+        return error.with_traceback(None)  # the frames would keep what was parsed
     return None
 
 

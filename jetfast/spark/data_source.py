@@ -90,7 +90,7 @@ class FilesBatchWriter(BatchWriter):
         self.blobs = blobs
 
     def open_target(self, batch: BatchOfQuery, schema: pa.Schema) -> Target:
-        writer = self.sink.open_transactions(schema, batch.context)
+        writer = self.sink.open_batch(schema, batch.context)
         return Target(writer, BlobBatchRecords(self.blobs, batch.query))
 
     def check(self, schema: pa.Schema) -> None:

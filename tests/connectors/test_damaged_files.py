@@ -8,6 +8,7 @@ import pytest
 from pyarrow import fs
 
 from jetfast.connectors.columnar_files import IpcReader
+from jetfast.connectors.file_bounds import DEFAULT_BOUNDS
 
 
 @pytest.mark.parametrize("name", ["offsets", "codes"])
@@ -28,7 +29,7 @@ def test_damaged_offsets_and_codes_of_a_file_are_an_error(name: str, is_stream: 
     data[position : position + 4] = (2**30).to_bytes(4, "little")
     path = tmp_path / "rows.arrow"
     path.write_bytes(data)
-    reader = IpcReader(fs.LocalFileSystem(), str(path), rows.schema, (0, 0, 0, 0), 65536)
+    reader = IpcReader(fs.LocalFileSystem(), str(path), rows.schema, (0, 0, 0, 0), 65536, DEFAULT_BOUNDS)
     with pytest.raises(pa.ArrowInvalid):
         reader.read()
     reader.close()

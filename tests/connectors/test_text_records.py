@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jetfast.connectors import text_records
-from jetfast.connectors.text_records import Records, is_closed, last_record_end, parse_each, split_records
+from jetfast.connectors.text_records import Block, Records, is_closed, last_record_end, parse_each, split_records
 
 FIELDS = st.text(st.sampled_from('a,"\n'), max_size=6)
 TABLES = st.lists(st.lists(FIELDS, min_size=2, max_size=2), min_size=1, max_size=12)
@@ -94,14 +93,13 @@ def test_without_a_delimiter_quotes_mean_nothing() -> None:
 
 def test_the_last_record_needs_no_newline() -> None:
     records = Records(io.BytesIO(b"a,b\nc,d"), 0, 0, ",")
-    assert records.next_block(100) == (b"a,b\nc,d", 0, 0)
+    assert records.next_block(100) == Block(b"a,b\nc,d", 0, 0)
     assert records.next_block(100) is None
 
 
-def test_a_quote_that_is_never_closed_is_an_error_not_the_whole_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_records, "RECORD_BYTES_MAX", 1000)
-    records = Records(io.BytesIO(b'a,b\nc,"d\n' + b"e,f\n" * 1000), 0, 0, ",")
-    assert records.next_block(10) == (b"a,b\n", 0, 0)
+def test_a_quote_that_is_never_closed_is_an_error_not_the_whole_file() -> None:
+    records = Records(io.BytesIO(b'a,b\nc,"d\n' + b"e,f\n" * 1000), 0, 0, ",", 1000)
+    assert records.next_block(10) == Block(b"a,b\n", 0, 0)
     with pytest.raises(ValueError, match="the record on line 1 does not end within 1000 bytes"):
         records.next_block(10)
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from jetfast.connectors.columnar_files import IpcReader
-from jetfast.connectors.file_formats import TextOptions
+from jetfast.connectors.file_formats import ReadOptions
 from jetfast.connectors.file_readers import look_at_file
 from jetfast.kernels.columns import Batch, ReceivedColumns, SentColumns, concatenate
 from jetfast.kernels.keys import KeyIndex
@@ -213,9 +213,9 @@ class Fuzzer:
 
     def through_file(self, rows: pa.RecordBatch, rng: random.Random) -> None:
         Path(self.path).write_bytes(damaged(rng, _ipc_bytes(rows, rng.random() < 0.5)))
-        if look_at_file(fs.LocalFileSystem(), self.path, "ipc", TextOptions()).schema != rows.schema:
+        if look_at_file(fs.LocalFileSystem(), self.path, "ipc", ReadOptions()).schema != rows.schema:
             return  # FilesReader refuses it
-        reader = IpcReader(fs.LocalFileSystem(), self.path, rows.schema, (0, 0, 0, 0), 65536)
+        reader = IpcReader(fs.LocalFileSystem(), self.path, rows.schema, (0, 0, 0, 0), 65536, ReadOptions().bounds)
         try:
             while (part := reader.read()) is not None:
                 self.taken_in += 1
