@@ -13,6 +13,8 @@ _VALUE_BYTES = 8
 
 FIRST_ROWS = 1024
 """Of a file with values of varying length so many rows are decoded first: its metadata do not tell their size."""
+GROWTH = 8
+"""So many times as many rows are decoded next, if those that came were small."""
 
 
 class ParquetReader:
@@ -37,19 +39,15 @@ class ParquetReader:
                 f"a row takes {width} bytes or more; batch_size= of jf.files says how many may be decoded at once"
             )
         self.rows_max = max(1, min(batch_rows, bounds.batch_bytes // max(width, 1)))
-        self._begin(self.rows_max if fixed else min(self.rows_max, FIRST_ROWS))
-
-    def _begin(self, rows: int) -> None:
-        """Go on at the present row with so many rows at once."""
+        self.rows = self.rows_max if fixed else min(self.rows_max, FIRST_ROWS)
         metadata = self.file.metadata
         group, first = 0, 0
         while group < metadata.num_row_groups and first + metadata.row_group(group).num_rows <= self.row:
             first += metadata.row_group(group).num_rows
             group += 1
         self.skip = self.row - first
-        self.rows = rows
         self.batches = self.file.iter_batches(
-            rows, row_groups=range(group, metadata.num_row_groups), columns=self.names, use_threads=False
+            self.rows, row_groups=range(group, metadata.num_row_groups), columns=self.names, use_threads=False
         )
 
     def read(self) -> FileRows | None:
@@ -65,14 +63,12 @@ class ParquetReader:
         return None
 
     def _adapt(self, batch: pa.RecordBatch) -> None:
-        """Decode more rows at once if those that came are small, and fewer if they are large."""
-        nbytes = batch.nbytes
-        affordable = max(1, min(self.rows_max, self.bounds.batch_bytes // 4 * batch.num_rows // max(nbytes, 1)))
-        if affordable < self.rows and nbytes > self.bounds.batch_bytes // 2:
-            self.rows_max = affordable  # for good: each new beginning decodes some rows of the row group again
-            self._begin(affordable)
-        elif affordable >= 2 * self.rows:
-            self._begin(affordable)
+        """Decode more rows next time if those that came are small, and fewer if they are large."""
+        affordable = self.bounds.batch_bytes // 4 * batch.num_rows // max(batch.nbytes, 1)
+        rows = max(1, min(self.rows_max, affordable, GROWTH * self.rows))
+        if rows != self.rows:
+            self.rows = rows
+            self.file.reader.set_batch_size(rows)  # is looked at before each batch
 
     def close(self) -> None:
         self.stream.close()

@@ -263,3 +263,15 @@ def test_blocks_with_few_values_are_cut_alike_from_each_of_them(lines: list[str]
 def test_one_line_stays_whole_however_many_values_it_has() -> None:
     assert first_values(b"[[[[]]]]\n{}\n", 2) == b"[[[[]]]]\n"
     assert first_values(b"[[[[]]]]", 2) == b"[[[[]]]]"
+
+
+def test_more_parquet_rows_are_decoded_at_once_if_they_are_small_and_fewer_if_they_are_large(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    large = (256 << 20) // 4 // 100_000
+    for word, expected in (("a", [1024, 8192, 65_536, 25_248]), ("a" * 100_000, [1024, large, 2000 - 1024 - large])):
+        pq.write_table(pa.table({"x": [word] * (100_000 if word == "a" else 2000)}), path)
+        (partition,) = files(path).partitions()
+        counts = read_partition(files(path), partition).batch_rows
+        assert counts[:2] == expected[:2]
+        assert sum(counts) == sum(expected)
+        assert max(counts) == max(expected)
