@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from jetfast.connectors.file_bounds import Bounds, check_columns, check_schema, slot_bytes
 from jetfast.connectors.file_formats import FileRows, Place
+from jetfast.connectors.file_marks import identity_of, marks_of_whole
 
 _VALUE_BYTES = 8
 """Of an item of a list, about."""
@@ -31,6 +32,7 @@ class ParquetReader:
         self.row = place[0]
         self.bounds = bounds
         self.stream = filesystem.open_input_file(path)
+        self.marks = marks_of_whole(self.stream, identity_of(self.stream, filesystem, path))
         self.file = open_parquet(self.stream, bounds)
         fixed = all(_has_fixed_width(field.type) for field in schema)
         width = max(sum(slot_bytes(field.type) for field in schema), _listed_bytes(self.file, schema))
@@ -121,6 +123,8 @@ class IpcReader:
         self.batch_rows = max(1, min(batch_rows, bounds.batch_bytes // width))
         self.index, self.start, self.row, _ = place
         self.reader = open_ipc(filesystem, path, bounds)
+        with filesystem.open_input_file(path) as stream:
+            self.marks = marks_of_whole(stream, identity_of(stream, filesystem, path))
         self.reader.skip(self.index)
         self.batch: pa.RecordBatch | None = None
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jetfast.connectors.file_bounds import DEFAULT_BOUNDS, Bounds
+from jetfast.connectors.file_marks import Marks
 from jetfast.connectors.text_records import Malformed
 
 Place = tuple[int, int, int, int]
@@ -56,6 +57,11 @@ def format_named(name: str) -> str | None:
     return name if name in FORMATS else None
 
 
+def may_grow(file_format: str) -> bool:
+    """May rows be appended to a file of a format while a job reads it?"""
+    return file_format in ("csv", "json")
+
+
 def default_suffix(file_format: str) -> str:
     """Return the suffix of part files of a format."""
     return _PART_SUFFIXES[file_format]
@@ -82,6 +88,10 @@ class FileRows(NamedTuple):
 
 class FileReader(Protocol):
     """Reads one file from one place to its end."""
+
+    @property
+    def marks(self) -> Marks:
+        """Of the file up to the place of the rows that were read last; before the first, up to where reading begins."""
 
     def read(self) -> FileRows | None:
         """The next rows, None at the end. Raises OSError, ValueError and pyarrow's errors for what cannot be read."""

@@ -4,7 +4,7 @@ import os
 import posixpath
 from collections.abc import Sequence
 from math import inf
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
@@ -43,6 +43,7 @@ def files(
     columns_max: int = DEFAULT_BOUNDS.columns,
     line_size: str = "16MiB",
     batch_size: str = "256MiB",
+    on_changed_input: Literal["fail", "reread", "ignore"] = "fail",
 ) -> "Files":
     """Files to read from, or to write to.
 
@@ -68,6 +69,10 @@ def files(
     depth_max, columns_max, line_size, batch_size : what a file to read may ask for at most: lists and objects within
         each other, columns, bytes of a record of text, and bytes of rows that are decoded at once. A record of text
         beyond them is a rejected row, and any other file is refused
+
+    on_changed_input : what happens after a restart if the file that a snapshot was in is shorter than what was read of
+        it, or is another one: the job fails, or the file is read again from its beginning, or from where the position
+        says. Text may grow meanwhile
 
     With a guarantee each snapshot ends the part files, so that the interval between snapshots bounds their size: with
     EXACTLY_ONCE they become visible together, when the snapshot is decided. One single file is visible at the end of
@@ -99,7 +104,12 @@ def files(
             tuple(null_values),
             Bounds(depth_max, columns_max, bytes_of(line_size, "line_size"), bytes_of(batch_size, "batch_size")),
         ),
+        on_changed_input,
     )
+    if on_changed_input not in ("fail", "reread", "ignore"):
+        raise JobDefinitionError(
+            f'files: on_changed_input must be "fail", "reread" or "ignore", got {on_changed_input!r}'
+        )
     for name, limit in (("depth_max", depth_max), ("columns_max", columns_max)):
         if type(limit) is not int or limit < 1:
             raise JobDefinitionError(f"files: {name} must be a whole number of at least 1, got {limit!r}")
@@ -122,7 +132,8 @@ def _checked_format(name: str | None) -> str | None:
 class Files:
     """See `files`. A source and a sink; the files are looked for when it is first used as a source.
 
-    Position: index of the file in its partition, the place in it, and a checksum of the names up to this file's.
+    Position: index of the file in its partition, the place in it, a checksum of the names up to this file's, and marks
+    by which the file is known again.
     """
 
     cooperative = False

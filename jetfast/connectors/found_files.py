@@ -33,6 +33,7 @@ class FileSettings:
     file_bytes: int | None
     file_age_us: int | None
     options: ReadOptions
+    on_changed_input: str
 
 
 @dataclass(frozen=True)

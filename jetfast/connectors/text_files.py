@@ -12,6 +12,7 @@ import pyarrow as pa
 from jetfast.connectors import text_records
 from jetfast.connectors.file_bounds import Bounds, check_columns, check_json
 from jetfast.connectors.file_formats import START, FileRows, Place, ReadOptions, compression_of
+from jetfast.connectors.file_marks import Trail, identity_of
 from jetfast.connectors.text_records import (
     Block,
     Malformed,
@@ -35,7 +36,9 @@ class TextReader:
     def __init__(self, filesystem: Any, path: str, place: Place, batch_rows: int, bounds: Bounds) -> None:
         self.batch_rows = batch_rows
         self.bounds = bounds
-        self.stream = open_text(filesystem, path)
+        raw = filesystem.open_input_file(path)
+        self.trail = Trail(identity_of(raw, filesystem, path))
+        self.stream = raw if compression_of(path) is None else pa.CompressedInputStream(raw, compression_of(path))
         self.block: Block | None = None
         self.table: pa.RecordBatch | None = None
         self.lines: npt.NDArray[np.int64] | None = None
@@ -47,8 +50,11 @@ class TextReader:
         """Go to `place`, or for START to the first record at (offset, line)."""
         if place != START:
             offset, line = place[0], place[2]
-        go_to(self.stream, offset)
-        self.records = Records(self.stream, offset, line, self.delimiter, self.bounds.line_bytes, self.values_max)
+        self.trail.go_to(self.stream, offset)
+        self.marks = self.trail.marks()
+        self.records = Records(
+            self.stream, offset, line, self.delimiter, self.bounds.line_bytes, self.values_max, self.trail
+        )
 
     def read(self) -> FileRows | None:
         while self.block is None:
@@ -72,6 +78,7 @@ class TextReader:
         if end == table.num_rows:
             self.block = None
             place = (self.records.offset, 0, self.records.line, 0)
+            self.marks = self.trail.marks()
         malformed, self.malformed = self.malformed, []
         first = block.line + start if self.lines is None else int(self.lines[start]) if start < end else block.line
         numbers = None if self.lines is None else self.lines[start:end]

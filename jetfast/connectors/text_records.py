@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from jetfast.connectors.file_bounds import DEFAULT_BOUNDS
+from jetfast.connectors.file_marks import Trail
 from jetfast.kernels.json_bounds import count_open
 
 BLOCK_BYTES = 1 << 20
@@ -56,6 +57,7 @@ class Records:
     delimiter : that of CSV; None: newlines end records, quotes mean nothing
     record_bytes : a longer record is passed over
     values_max : JSON objects and lists in a block at most, if it has more than one record; None: any number
+    trail : goes along, behind the last block
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Records:
         delimiter: str | None,
         record_bytes: int = DEFAULT_BOUNDS.line_bytes,
         values_max: int | None = None,
+        trail: Trail | None = None,
     ) -> None:
         self.stream = stream
         self.offset = offset
@@ -73,6 +76,7 @@ class Records:
         self.delimiter = delimiter
         self.record_bytes = record_bytes
         self.values_max = values_max
+        self.trail = trail
         self.rest = b""
         self.at_end = False
 
@@ -103,6 +107,8 @@ class Records:
         self.rest = self.rest[end:]
         self.offset += end
         self.line += block.data.count(_NEWLINE)
+        if self.trail is not None:
+            self.trail.add(data)
         return block
 
     def _pass_over(self, has_newline: bool) -> Block:
@@ -116,6 +122,8 @@ class Records:
         while True:
             end = self.rest.find(_NEWLINE) + 1
             size += end or len(self.rest)
+            if self.trail is not None:
+                self.trail.add(self.rest[:end] if end else self.rest)
             self.rest = self.rest[end:] if end else b""
             if end or self.at_end:
                 break

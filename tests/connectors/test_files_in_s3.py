@@ -7,14 +7,17 @@ import pyarrow.parquet as pq
 import pytest
 
 import jetfast as jf
+from jetfast.connectors.file_marks import Marks
 from jetfast.connectors.part_files import PartDirectory, PartSettings
 from jetfast.core.processor import ProcessorContext
 from jetfast.errors import JobDefinitionError, JobFailedError
+from tests.connectors.reading import read_partition
 from tests.connectors.s3_server import CREDENTIALS, S3Server
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(900)]
 
 ROWS = 3000
+MARKS_BYTES = 32
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +91,28 @@ def test_a_bucket_that_cannot_be_written_is_refused_at_submission(server: S3Serv
         jf.files("no-such-bucket/out", format="parquet", filesystem=server.filesystem).check_target()
     jf.files("bucket/tried", format="parquet", filesystem=server.filesystem).check_target()
     assert server.names("tried") == []
+
+
+def test_an_object_that_was_replaced_is_known_by_its_etag(server: S3Server) -> None:
+    filesystem = server.filesystem
+
+    def write(words: list[str]) -> None:
+        with filesystem.open_output_stream("bucket/changed/x.csv") as stream:
+            stream.write("".join(f"{word}\n" for word in ["word", *words]).encode())
+        pq.write_table(pa.table({"word": words}), "bucket/changed/x.parquet", filesystem=filesystem)
+
+    for name in ("x.csv", "x.parquet"):
+        write(["a", "b", "c"])
+        source = jf.files(f"bucket/changed/{name}", filesystem=filesystem, batch_rows=2)
+        (partition,) = source.partitions()
+        whole = read_partition(source, partition)
+        assert Marks.unpack(whole.positions[0][-MARKS_BYTES:]).etag != 0
+        assert read_partition(source, partition, whole.positions[0]).rows == [{"word": "c"}]
+        write(["x", "y", "z"])
+        with pytest.raises(JobFailedError, match="is not the file any more that was read before"):
+            read_partition(source, partition, whole.positions[-1])
+    write(["a", "b", "c"])
+    position = read_partition(jf.files("bucket/changed/x.csv", filesystem=filesystem), "bucket/changed/x.csv").positions
+    write(["a", "b", "c", "d"])  # the ETag changes, and what was read is the same
+    source = jf.files("bucket/changed/x.csv", filesystem=filesystem)
+    assert read_partition(source, "bucket/changed/x.csv", position[-1]).rows == [{"word": "d"}]
