@@ -18,7 +18,7 @@ knows that a newer one was lost or that an older copy was put in its place.
 import contextlib
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 from urllib.parse import quote, unquote
 
@@ -76,7 +76,13 @@ class Blobs(Protocol):
     def exclusive_by(self) -> str:
         """How `create` is exclusive, for people: "hard links"."""
 
-    def put(self, name: str, pieces: Sequence[bytes | memoryview]) -> None:
+    def check_access(self) -> None:
+        """Raise JobDefinitionError if other users can write here; log a warning if that is possible.
+
+        Who can write to a store decides what jobs restore and commit.
+        """
+
+    def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         """Keep bytes durably under a name: all of them, or nothing. Replaces what was there."""
 
     def create(self, name: str, data: bytes) -> bool:
@@ -135,6 +141,7 @@ class BlobSnapshotStore:
                 f"snapshots cannot be kept exactly once in {self.name}: it does not keep to {blobs.exclusive_by}; two "
                 "coordinators could decide differently"
             )
+        self.blobs.check_access()
 
     def read_record(self, job: str) -> VersionedRecord | None:
         while True:
@@ -161,7 +168,10 @@ class BlobSnapshotStore:
         marks = self.blobs.list(_marks(job))
         version = max(map(_version, [*names, *marks]), default=0)
         for name in reversed(names):
-            data = self.blobs.get(name)
+            try:
+                data = self.blobs.get(name)
+            except SnapshotDamaged:
+                continue
             record = None if data is None else self._read(job, name, data)[0]
             if record is not None:
                 return VersionedRecord(msgspec.structs.replace(record, link=UNSET), version)

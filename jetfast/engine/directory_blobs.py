@@ -2,12 +2,16 @@
 
 import contextlib
 import errno
+import logging
 import os
+import stat
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from jetfast.errors import OutcomeUnknown, StoreUnavailable
+from jetfast.errors import JobDefinitionError, OutcomeUnknown, StoreUnavailable
+
+logger = logging.getLogger("jetfast")
 
 _TEMPORARY = ".writing-"
 
@@ -22,8 +26,10 @@ class DirectoryBlobs:
 
     exclusive_by = "hard links"
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], allow_shared: bool = False) -> None:
+        """`allow_shared`: let other users write to it."""
         self.path = Path(path).absolute()
+        self.allow_shared = allow_shared
 
     @property
     def name(self) -> str:
@@ -33,7 +39,32 @@ class DirectoryBlobs:
     def survives(self) -> str:
         return f"the loss of every process, as long as {self.path} is there"
 
-    def put(self, name: str, pieces: Sequence[bytes | memoryview]) -> None:
+    def check_access(self) -> None:
+        if os.name == "nt":
+            logger.info("%s: jetfast cannot judge here who can write to it", self.name)
+            return
+        try:
+            with os.scandir(self.path) as entries:
+                folders = [self.path, *(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))]
+            problems = [problem for folder in folders if (problem := _shared(folder))]
+        except OSError as error:
+            raise JobDefinitionError(f"{self.name}: it cannot be told who can write to it: {error}") from error
+        if problems and self.allow_shared:
+            logger.warning("%s: %s; it was allowed by allow_shared_store=True", self.name, problems[0])
+        elif problems:
+            raise JobDefinitionError(
+                f"{self.name}: {problems[0]}. Who can write to a snapshot store decides what the job restores, and "
+                "which files it renames: take that right away (chmod, chown), or say "
+                "jetfast.snapshots.directory(..., allow_shared_store=True) if you trust these users"
+            )
+        for folder in folders:
+            found = folder.stat()
+            if found.st_mode & stat.S_IWGRP:
+                logger.warning(
+                    "%s: group %s can write to %s, and so decide what jobs restore", self.name, _group(found), folder
+                )
+
+    def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         target = self.path / name
         try:
             temporary = self._write(target, pieces)
@@ -126,7 +157,7 @@ class DirectoryBlobs:
     def __repr__(self) -> str:
         return f"DirectoryBlobs({str(self.path)!r})"
 
-    def _write(self, target: Path, pieces: Sequence[bytes | memoryview]) -> Path:
+    def _write(self, target: Path, pieces: Iterable[bytes | memoryview]) -> Path:
         """Write pieces durably under a temporary name beside the target."""
         temporary = target.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
         while True:
@@ -161,6 +192,34 @@ class DirectoryBlobs:
             except OSError:  # somebody writes there
                 return
             folder = folder.parent
+
+
+def _shared(folder: Path) -> str | None:
+    """Who else can write to a folder, beside root and its group; None: nobody."""
+    found = folder.stat()
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        return f"everybody can write to {folder}"
+    if found.st_uid not in (0, os.geteuid()):
+        return f"{folder} belongs to another user, {_user(found)}"
+    return None
+
+
+def _user(found: os.stat_result) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(found.st_uid).pw_name
+    except KeyError:
+        return str(found.st_uid)
+
+
+def _group(found: os.stat_result) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(found.st_gid).gr_name
+    except KeyError:
+        return str(found.st_gid)
 
 
 def _remove_folder(folder: Path) -> None:

@@ -1,9 +1,12 @@
 """Named bytes in an object store (S3, Google Cloud Storage, Azure, ...), created exclusively by a conditional put."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jetfast.errors import JobDefinitionError, OutcomeUnknown, StoreUnavailable
+
+logger = logging.getLogger("jetfast")
 
 _MISSING = "snapshots in object stores need obstore: pip install 'jetfast[s3]'"
 
@@ -33,7 +36,10 @@ class ObjectStoreBlobs:
     def survives(self) -> str:
         return f"the loss of every process, as long as {self.url} is there"
 
-    def put(self, name: str, pieces: Sequence[bytes | memoryview]) -> None:
+    def check_access(self) -> None:
+        logger.info("%s: jetfast cannot judge who else can write to it, and so decide what jobs restore", self.name)
+
+    def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         store = self._store()
         import obstore
 

@@ -33,6 +33,8 @@ from jetfast.errors import SnapshotDamaged
 from jetfast.kernels.checksums import crc32c
 
 MAGIC = b"JETFAST\0"
+ENCRYPTED_MAGIC = b"JETFASTE"
+"""What files of `encrypted_blobs` begin with."""
 VERSION = 2
 _HEADER = struct.Struct("<8sHHI")
 _RECORD = struct.Struct("<II")
@@ -153,6 +155,8 @@ def _record_body(data: bytes, kind: FileKind) -> bytes:
 
 def _check_header(view: memoryview, kind: FileKind) -> None:
     magic, version, found, _ = _HEADER.unpack(_slice(view, 0, _HEADER.size))
+    if magic == ENCRYPTED_MAGIC:
+        raise SnapshotDamaged("it is encrypted: open the store with jetfast.snapshots.encrypted(store, key)")
     if magic != MAGIC:
         raise SnapshotDamaged(f"it is no file of a snapshot: it begins with {magic!r}")
     if version != VERSION:
