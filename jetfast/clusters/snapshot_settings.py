@@ -137,6 +137,7 @@ def choose_snapshots(
         logger.info("job %s: guarantee %s%s", job, promised, reason)
     else:
         store.check()
+        store.sweep(job)
         refuse_running(job, store)
         if wishes.initial_snapshot is not None:
             goes_on = True

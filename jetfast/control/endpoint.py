@@ -3,13 +3,12 @@
 import contextlib
 import logging
 import os
-import shutil
 import socket
-import tempfile
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from jetfast.control.temporary_folders import SOCKET, TemporaryFolder
 from jetfast.control.wire import (
     HANDSHAKE_TIMEOUT_S,
     HandshakeError,
@@ -98,7 +97,7 @@ class Listener:
         self._closed = threading.Event()
         self._under_way: dict[socket.socket, threading.Thread] = {}
         self._slots = threading.BoundedSemaphore(_STRANGERS_MAX)
-        self._directory: str | None = None
+        self._directory: TemporaryFolder | None = None
         tcp = _listen_tcp(host if bind is None else bind, port_range)
         self._sockets = [tcp]
         unix_path = ""
@@ -129,12 +128,11 @@ class Listener:
     def remove_unix_path(self) -> None:
         """Leave nothing in the file system: who dials from now on takes TCP. A killed process cannot tidy up later."""
         if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory.remove()
 
     def _listen_unix(self) -> str:
-        # mkdtemp makes it 0700: other users of the host cannot even try.
-        self._directory = tempfile.mkdtemp(prefix="jetfast-")
-        path = os.path.join(self._directory, "socket")
+        self._directory = TemporaryFolder()  # 0700: other users of the host cannot even try
+        path = os.path.join(self._directory.path, SOCKET)
         if len(os.fsencode(path)) > _UNIX_PATH_BYTES_MAX:
             return ""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

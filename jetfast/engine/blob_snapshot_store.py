@@ -76,6 +76,9 @@ class Blobs(Protocol):
     def exclusive_by(self) -> str:
         """How `create` is exclusive, for people: "hard links"."""
 
+    def sweep(self, folder: str) -> None:
+        """Remove what processes that were killed have left unfinished below "folder/", and beside it."""
+
     def check_access(self) -> None:
         """Raise JobDefinitionError if other users can write here; log a warning if that is possible.
 
@@ -142,6 +145,9 @@ class BlobSnapshotStore:
                 "coordinators could decide differently"
             )
         self.blobs.check_access()
+
+    def sweep(self, job: str) -> None:
+        self.blobs.sweep(escaped(job))
 
     def read_record(self, job: str) -> VersionedRecord | None:
         while True:

@@ -2,18 +2,33 @@
 
 import contextlib
 import errno
+import functools
 import logging
 import os
 import stat
+import time
 import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from jetfast.errors import JobDefinitionError, OutcomeUnknown, StoreUnavailable
 
 logger = logging.getLogger("jetfast")
 
 _TEMPORARY = ".writing-"
+_PROBE = "probe-"
+"""Begins the names of files with which a store was tried: `BlobSnapshotStore.check`."""
+_ABANDONED_S = 86_400.0
+"""A file that was not written to for so long, by a process that cannot be seen from here, is taken for a dead one's."""
+_YOUNG_S = 10.0
+"""A file that was written to since is left alone, locked or not."""
+
+flock: Any
+try:
+    from fcntl import LOCK_EX, LOCK_NB, flock
+except ImportError:  # Windows
+    flock = None
 
 
 class DirectoryBlobs:
@@ -38,6 +53,11 @@ class DirectoryBlobs:
     @property
     def survives(self) -> str:
         return f"the loss of every process, as long as {self.path} is there"
+
+    def sweep(self, folder: str) -> None:
+        for within in ("", folder):
+            with contextlib.suppress(OSError):
+                self._sweep(self.path / within, deep=bool(within))
 
     def check_access(self) -> None:
         if os.name == "nt":
@@ -159,7 +179,7 @@ class DirectoryBlobs:
 
     def _write(self, target: Path, pieces: Iterable[bytes | memoryview]) -> Path:
         """Write pieces durably under a temporary name beside the target."""
-        temporary = target.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
+        temporary = target.parent / f"{self._temporary_prefix()}{uuid.uuid4().hex}"
         while True:
             try:
                 descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -168,6 +188,7 @@ class DirectoryBlobs:
                 _make_folders(target.parent)
         try:
             with open(descriptor, "wb", buffering=0) as file:
+                _hold(descriptor)
                 for piece in pieces:
                     view = memoryview(piece)
                     while len(view):
@@ -178,6 +199,39 @@ class DirectoryBlobs:
                 os.unlink(temporary)
             raise
         return temporary
+
+    def _sweep(self, place: Path, deep: bool) -> None:
+        now_s = None
+        for parent, folders, files in os.walk(place):
+            if not deep:
+                folders.clear()
+            for name in files:
+                if not name.startswith(_TEMPORARY) and (deep or not name.startswith(_PROBE)):
+                    continue
+                path = Path(parent) / name
+                if name.startswith(self._temporary_prefix()):
+                    if not _is_dead(path):
+                        continue
+                else:  # of another host, or of a boot before: locks do not tell
+                    now_s = self._now_s() if now_s is None else now_s
+                    if path.lstat().st_mtime > now_s - _ABANDONED_S:
+                        continue
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    def _now_s(self) -> float:
+        """The time by the clock of the file system."""
+        probe = self.path / f"{self._temporary_prefix()}{uuid.uuid4().hex}"
+        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            return os.fstat(descriptor).st_mtime
+        finally:
+            os.close(descriptor)
+            os.unlink(probe)
+
+    @staticmethod
+    def _temporary_prefix() -> str:
+        return f"{_TEMPORARY}{_boot()}-"
 
     def _remove_empty(self, folder: Path) -> None:
         """Remove a folder and those above it that are empty now; what a writer that died has left there goes, too."""
@@ -192,6 +246,43 @@ class DirectoryBlobs:
             except OSError:  # somebody writes there
                 return
             folder = folder.parent
+
+
+def _hold(descriptor: int) -> None:
+    """Lock a file, so that others see that its writer lives. The lock goes with the process."""
+    if flock is not None:
+        with contextlib.suppress(OSError):  # a file system without locks: its files are swept by age
+            flock(descriptor, LOCK_EX | LOCK_NB)
+
+
+def _is_dead(path: Path) -> bool:
+    """Has the process ended that wrote a file on this host?"""
+    if flock is None:
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # Between its making and its lock, and between its closing and its name, a file of a living one bears no lock.
+        if time.time() - os.fstat(descriptor).st_mtime < _YOUNG_S:
+            return False
+        flock(descriptor, LOCK_EX | LOCK_NB)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+@functools.cache
+def _boot() -> str:
+    """Tells the kernel under which this process runs: its locks are seen by others under the same one."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()[:8]
+    except OSError:
+        return "unknown"
 
 
 def _shared(folder: Path) -> str | None:

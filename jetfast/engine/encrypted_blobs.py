@@ -68,6 +68,9 @@ class EncryptedBlobs:
     def survives(self) -> str:
         return f"{self.blobs.survives}, and the key"
 
+    def sweep(self, folder: str) -> None:
+        self.blobs.sweep(folder)
+
     def check_access(self) -> None:
         self.blobs.check_access()
 

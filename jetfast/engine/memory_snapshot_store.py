@@ -39,6 +39,9 @@ class MemorySnapshotStore:
     def check(self) -> None:
         """Memory is always there."""
 
+    def sweep(self, job: str) -> None:
+        """Nothing in memory outlives its process."""
+
     def read_record(self, job: str) -> VersionedRecord | None:
         with self._lock:
             return self._records.get(job)

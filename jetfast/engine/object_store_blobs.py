@@ -36,6 +36,9 @@ class ObjectStoreBlobs:
     def survives(self) -> str:
         return f"the loss of every process, as long as {self.url} is there"
 
+    def sweep(self, folder: str) -> None:
+        """An object is whole or not there; parts of uploads that were cut off expire by rules of the bucket."""
+
     def check_access(self) -> None:
         logger.info("%s: jetfast cannot judge who else can write to it, and so decide what jobs restore", self.name)
 

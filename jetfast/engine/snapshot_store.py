@@ -190,6 +190,9 @@ class SnapshotStore(Protocol):
     def check(self) -> None:
         """Raise JobDefinitionError if snapshots cannot be kept here exactly once, naming what is missing."""
 
+    def sweep(self, job: str) -> None:
+        """Remove what processes of a job that were killed have left unfinished. Files of living ones stay."""
+
     def read_record(self, job: str) -> VersionedRecord | None:
         """Return the execution record of a job, None if there is none.
 

@@ -7,8 +7,6 @@ and a job that goes back to a snapshot reads the same rows again.
 
 import atexit
 import os
-import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ import pyarrow as pa
 
 from jetfast.api.pipeline import Pipeline
 from jetfast.connectors.files import Files, files
+from jetfast.control.temporary_folders import TemporaryFolder
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobDefinitionError
 from jetfast.spark.cluster import SparkCluster
@@ -158,9 +157,9 @@ def _new_folder(spark: Any, directory: str | os.PathLike[str] | None, what: str)
             raise JobDefinitionError(
                 "executors may be on other hosts: give directory=, a folder that driver and executors reach"
             )
-        folder = Path(tempfile.mkdtemp(prefix=f"jetfast-{what}-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return folder
+        temporary = TemporaryFolder()
+        atexit.register(temporary.remove)
+        return Path(temporary.path)
     folder = Path(directory).absolute() / f"{what}-{uuid.uuid4().hex}"
     folder.mkdir(parents=True)
     return folder
