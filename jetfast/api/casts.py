@@ -69,6 +69,10 @@ def refuse(source: pa.DataType, target: pa.DataType) -> None:
             raise ExpressionTypeError(
                 f"{source} cannot be cast to {target}: times are counts of whole units; cast to int64 between the two"
             )
+    if pa.types.is_decimal(target) and target.scale < 0:
+        raise ExpressionTypeError(f"{source} cannot be cast to {target}: a decimal's scale is at least 0")
+    if is_fixed(source) and is_fixed(target) and source != target:
+        raise ExpressionTypeError(f"{source} cannot be cast to {target}: all its values have another width")
     if is_bytes(source) and (is_number(target) or pa.types.is_boolean(target)):
         raise ExpressionTypeError(f'{source} cannot be cast to {target}; cast("string") reads it as text first')
 
@@ -81,6 +85,10 @@ def cast_scalar(scalar: pa.Scalar, target: pa.DataType) -> pa.Scalar:
     if converter is None:
         return scalar.cast(target)
     return checked(converter, target, pa.repeat(scalar, 1))[0]
+
+
+def is_fixed(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_binary(data_type))
 
 
 def native_cast(argument: pc.Expression, source: pa.DataType, target: pa.DataType) -> pc.Expression | None:
@@ -123,10 +131,12 @@ def converter_for(source: pa.DataType, target: pa.DataType) -> Converter | None:
         written = text_of(source)
         return None if written is None else (lambda array: written(array).cast(target))
     if pa.types.is_boolean(target) and is_number(source):
-        zero = pa.scalar(Decimal(0) if pa.types.is_decimal(source) else 0, source)
-        return lambda array: pc.not_equal(array, zero)
+        kind = source if pa.types.is_integer(source) else counts_as(source)
+        zero = pa.scalar(Decimal(0) if pa.types.is_decimal(kind) else 0, kind)
+        return lambda array: pc.not_equal(array.cast(kind), zero)
     if pa.types.is_boolean(source) and pa.types.is_decimal(target):
-        return lambda array: to_decimal(array.cast(pa.int8()).cast(pa.decimal128(3, 0)), target)
+        bits = number_converter(pa.int8(), target)
+        return (lambda array: bits(array.cast(pa.int8()))) if bits else lambda array: array.cast(pa.int8()).cast(target)
     if is_number(source) and is_number(target):
         return number_converter(source, target)
     if pa.types.is_timestamp(source) and (pa.types.is_timestamp(target) or pa.types.is_date(target)):
@@ -152,8 +162,8 @@ def number_converter(source: pa.DataType, target: pa.DataType) -> Converter | No
             return None
         return lambda array: to_decimal(array, target)
     if pa.types.is_decimal(source):
-        if source.precision > PRECISION_MAX or source.scale < 0:
-            return None
+        if not pa.types.is_decimal128(counts_as(source)):
+            return lambda array: read_each(array.to_pylist(), partial(from_wide_decimal, data_type=target), target)
         return lambda array: from_decimal(array.cast(counts_as(array.type)), target)
     if pa.types.is_integer(target):
         return lambda array: to_integer(array, target)
@@ -208,6 +218,13 @@ def from_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
     low, high = integer_bounds(target)
     fits = valid & ((values >= low) & (values <= high)).astype(np.bool_)
     return pa.array([value if fit else None for value, fit in zip(values.tolist(), fits, strict=True)], target)
+
+
+def from_wide_decimal(value: Decimal, data_type: pa.DataType) -> int | float | None:
+    if pa.types.is_floating(data_type):
+        return float(value)
+    low, high = integer_bounds(data_type)
+    return int(value) if low <= int(value) <= high else None
 
 
 # From text ----------------------------------------------------------------------------------------------------------

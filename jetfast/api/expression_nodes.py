@@ -34,12 +34,14 @@ from jetfast.api.spark_types import (
     counts_as,
     decimal_of_integer,
     decimal_of_literal,
+    finer_unit,
     integer_bounds,
     is_number,
     is_text,
     literal_at,
     local_as_instant,
     plain_type,
+    time_of_unit,
 )
 
 
@@ -211,6 +213,8 @@ class Arithmetic:
         left, right = lower_operand(self.left, lowering, mask), lower_operand(self.right, lowering, mask)
         left, right = time_literal(left, right.data_type, self), time_literal(right, left.data_type, self)
         types = counts_as(left.data_type), counts_as(right.data_type)
+        if all(map(pa.types.is_null, types)):
+            return left.typed  # Arrow crashes when it adds two literals without a type
         numbers = [data_type for data_type in types if is_number(data_type)]
         if len(numbers) + sum(map(pa.types.is_null, types)) < 2 or not numbers:
             return self.lower_times(left, right, lowering, mask)
@@ -250,10 +254,20 @@ class Arithmetic:
         if self.operator in "/%":
             raise ExpressionTypeError(f"{self} needs numbers, got {left.data_type} {self.operator} {right.data_type}")
         function = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"}[self.operator]
+        left, right = self.null_as_time(left, right.data_type), self.null_as_time(right, left.data_type)
+        left, right = at_one_unit(left, right, lowering, mask)
         try:
             return lowering.fallible(function, left.typed, right.typed, mask)
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
             raise do_not_meet(self, left.data_type, right.data_type, self.operator) from error
+
+    def null_as_time(self, operand: Operand, other_type: pa.DataType) -> Operand:
+        """Give a null its type: a duration where it is added to a time, else the type beside it."""
+        unit = unit_of(other_type)
+        if not pa.types.is_null(operand.data_type) or unit is None:
+            return operand
+        data_type = pa.duration(unit) if self.operator == "+" else other_type
+        return literal_operand(pa.scalar(None, data_type))
 
     def lower_decimals(
         self,
@@ -344,6 +358,44 @@ class Arithmetic:
         return f"({self.left} {self.operator} {self.right})"
 
 
+def at_one_unit(
+    left: Operand, right: Operand, lowering: Lowering, mask: pc.Expression | None
+) -> tuple[Operand, Operand]:
+    """Bring times and durations to one unit: Arrow would cut a literal to the unit of the column."""
+    left, right = at_unit_of(left, right.data_type), at_unit_of(right, left.data_type)
+    first, second = unit_of(left.data_type), unit_of(right.data_type)
+    if first is None or second is None:
+        return left, right
+    unit = finer_unit(first, second)
+    if pa.types.is_date(left.data_type) and pa.types.is_date(right.data_type):
+        return left, right
+    return left.at(with_unit(left, unit), lowering, mask), right.at(with_unit(right, unit), lowering, mask)
+
+
+def at_unit_of(literal: Operand, other_type: pa.DataType) -> Operand:
+    """Return a literal at the unit of the other side, if that loses nothing."""
+    unit = unit_of(other_type)
+    if literal.scalar is None or unit is None or unit_of(literal.data_type) is None:
+        return literal
+    found = literal_at(literal.scalar, with_unit(literal, unit))
+    return literal if isinstance(found, Match) else literal_operand(found)
+
+
+def unit_of(data_type: pa.DataType) -> str | None:
+    if pa.types.is_date(data_type):
+        return "s" if pa.types.is_date32(data_type) else "ms"
+    return data_type.unit if pa.types.is_temporal(data_type) and hasattr(data_type, "unit") else None
+
+
+def with_unit(operand: Operand, unit: str) -> pa.DataType:
+    """Return the operand's type with another unit; a date becomes a timestamp, for it has no finer one."""
+    if pa.types.is_timestamp(operand.data_type):
+        return pa.timestamp(unit, operand.data_type.tz)
+    if pa.types.is_time(operand.data_type):
+        return time_of_unit(unit)
+    return pa.duration(unit) if pa.types.is_duration(operand.data_type) else pa.timestamp(unit)
+
+
 _COMPARISONS = {
     "==": "equal",
     "!=": "not_equal",
@@ -367,6 +419,8 @@ class Comparison:
         return self.compare(left, right, lowering, mask)
 
     def compare(self, left: Operand, right: Operand, lowering: Lowering, mask: pc.Expression | None) -> Typed:
+        if pa.types.is_null(left.data_type) and pa.types.is_null(right.data_type):
+            return null_of(pa.bool_()), pa.bool_()
         left, right = time_literal(left, right.data_type, self), time_literal(right, left.data_type, self)
         left, right = at_the_columns_type(left, right.data_type), at_the_columns_type(right, left.data_type)
         if left.data_type != right.data_type or pa.types.is_float16(left.data_type):

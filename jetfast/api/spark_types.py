@@ -195,6 +195,10 @@ def common_number(left: pa.DataType, right: pa.DataType, exact: bool) -> pa.Data
 _UNITS = ("s", "ms", "us", "ns")
 
 
+def finer_unit(one: str, other: str) -> str:
+    return max(one, other, key=_UNITS.index)
+
+
 def common_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """Return the type that holds two times of one kind; None for two kinds, and for a zone on one side only."""
     if pa.types.is_date(left) and pa.types.is_date(right):
@@ -205,11 +209,16 @@ def common_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     kinds = (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time)
     if not any(kind(left) and kind(right) for kind in kinds):
         return None
-    unit = max(left.unit, right.unit, key=_UNITS.index)
+    unit = finer_unit(left.unit, right.unit)
     if pa.types.is_timestamp(left):
         return None if (left.tz is None) != (right.tz is None) else pa.timestamp(unit, left.tz)
     if pa.types.is_duration(left):
         return pa.duration(unit)
+    return time_of_unit(unit)
+
+
+def time_of_unit(unit: str) -> pa.DataType:
+    """Return the type of times of day of a unit."""
     return pa.time64(unit) if unit in ("us", "ns") else pa.time32(unit)
 
 

@@ -1,7 +1,7 @@
 """Expressions mean what Spark's do: values by hand, and random data against DuckDB and Polars."""
 
 import pickle
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
 
@@ -243,6 +243,68 @@ def test_the_columns_read_are_known() -> None:
     expression = when(col("b"), col("i") + 1).otherwise(pc.field("j") * 2) + coalesce(col("f"), 0)
     assert lower(expression, ROWS.schema).columns == ("i", "j", "f", "b")
     assert lower(lit(1), ROWS.schema).columns == ()
+
+
+BERLIN = pa.timestamp("us", "Europe/Berlin")
+TIMES = pa.record_batch(
+    {
+        "zoned": pa.array([0, 1616895000_000000, 1635640200_000000], BERLIN),
+        "naive": pa.array([0, 1616895000_000000, 1635640200_000000], pa.timestamp("us")),
+        "seconds": pa.array([0, 1, 2], pa.timestamp("s")),
+        "nanos": pa.array([0, 1, None], pa.timestamp("ns")),
+        "day": pa.array([0, 1, None], pa.date32()),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        col("zoned") < col("naive"), col("naive") == col("zoned"), col("zoned") > col("day"),
+        col("zoned") - col("naive"),
+        col("naive") < datetime(2020, 1, 1, tzinfo=UTC), col("naive").isin(datetime(2020, 1, 1, tzinfo=UTC)),
+        coalesce(col("zoned"), col("naive")), when(col("naive") > col("day"), col("zoned")).otherwise(col("day")),
+        col("day").between(datetime(2020, 1, 1, tzinfo=UTC), None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_time_with_a_zone_beside_a_column_without_one_is_refused_at_build(expression: Expression) -> None:
+    with pytest.raises(ExpressionTypeError, match="zone|have types"):
+        lower(expression, TIMES.schema)
+
+
+def test_text_dates_and_naive_literals_mean_local_time_in_the_zone_of_the_column() -> None:
+    local = datetime(2021, 3, 28, 2, 30)  # the clock skips it: 03:30 in summer time
+    for literal in ("2021-03-28 02:30:00", local):
+        assert evaluate(col("zoned") == literal, rows=TIMES).to_pylist() == [False, True, False]
+        assert evaluate(lit(literal) <= col("zoned"), rows=TIMES).to_pylist() == [False, True, True]
+        assert evaluate(col("zoned").isin(literal), rows=TIMES).to_pylist() == [False, True, False]
+    assert evaluate(col("zoned").between(date(1970, 1, 1), "1970-01-01"), rows=TIMES).to_pylist() == [False] * 3
+    assert evaluate(col("zoned") > date(1970, 1, 1), rows=TIMES).to_pylist() == [True] * 3
+    with_zone = datetime(2021, 3, 28, 1, 30, tzinfo=UTC)
+    assert evaluate(col("zoned") == with_zone, rows=TIMES).to_pylist() == [False, True, False]
+
+
+def test_a_literal_that_the_unit_of_a_column_cannot_express_is_not_cut() -> None:
+    later = datetime(1970, 1, 1, 0, 0, 1, 500_000)
+    assert evaluate(col("seconds") < later, rows=TIMES).to_pylist() == [True, True, False]
+    assert evaluate(col("seconds").isin(later, datetime(1970, 1, 1)), rows=TIMES).to_pylist() == [True, False, False]
+    assert evaluate(col("day").isin(later, datetime(1970, 1, 2)), rows=TIMES).to_pylist() == [False, True, None]
+    assert evaluate(col("day") < later, rows=TIMES).to_pylist() == [True, False, None]
+    assert evaluate(col("nanos") < datetime(9999, 12, 31), rows=TIMES).to_pylist() == [True, True, None]
+    assert evaluate(lit(datetime(1, 1, 1)) > col("nanos"), rows=TIMES).to_pylist() == [False, False, None]
+    assert evaluate(col("nanos") != datetime(1, 1, 1), rows=TIMES).to_pylist() == [True, True, None]
+    assert evaluate(col("nanos").isin(datetime(9999, 12, 31)), rows=TIMES).to_pylist() == [False, False, None]
+    shifted = evaluate(col("seconds") + timedelta(microseconds=5), rows=TIMES)
+    assert shifted.type == pa.timestamp("us")
+    assert shifted[0].as_py() == datetime(1970, 1, 1, 0, 0, 0, 5)
+
+
+def test_nulls_without_a_type_are_computed_with() -> None:
+    for expression in (lit(None) + None, lit(None) / lit(None), lit(None) == None, -lit(None), lit(None) % 2):  # noqa: E711
+        assert values(expression) == [None] * 4
+    assert values(lit(None) + 1) == [None] * 4
+    assert values(col("t") - None) == [None] * 4
 
 
 def test_python_and_or_not_are_refused() -> None:
