@@ -33,6 +33,9 @@ def lower_cast(
     source = value[1]
     if source == target:
         return value
+    if pa.types.is_dictionary(target):
+        encoded = lower_cast(lowering, value, target.value_type, mask, lenient)[0]
+        return lowering.typed(encoded.cast(target))
     if pa.types.is_null(source):
         return pc.scalar(pa.scalar(None, target)), target
     argument = lowering.masked(value, mask)
