@@ -70,8 +70,8 @@ struct ColumnType {
   std::shared_ptr<const ColumnType> dictionary;
   std::vector<ColumnType> children;  // of what is nested
   int64_t nested_buffers = -1;       // that an array of a nested type has; -1: not known
-  bool run_end_encoded = false;  // must be decoded before it can be imported
-  bool has_metadata = false;     // may be an extension type
+  bool is_converted = false;   // must be converted before it can be imported: jetfast/kernels/carried.py says what and how
+  bool has_metadata = false;   // it, or something in it, may be an extension type
 };
 
 inline bool time_unit_of(char letter, TimeUnit* unit) {
@@ -199,17 +199,22 @@ inline int64_t nested_buffer_count(const char* format) {
   }
 }
 
-inline std::vector<ColumnType> parse_children(const ArrowSchema& schema);
+inline std::vector<ColumnType> parse_children(const ArrowSchema& schema, bool inside);
 
-inline ColumnType parse_column_type(const ArrowSchema& schema) {
+// `inside`: of something nested, or of a dictionary.
+inline ColumnType parse_column_type(const ArrowSchema& schema, bool inside = false) {
   ColumnType type;
   type.name = schema.name ? schema.name : "";
   type.has_metadata = schema.metadata != nullptr;
   if (!parse_format(schema.format, type.view))
     throw std::invalid_argument("column '" + type.name + "' has the Arrow format '" +
                                 (schema.format ? schema.format : "") + "', which is not known");
-  if (schema.format[0] == '+' && schema.format[1] == 'r') type.run_end_encoded = true;
-  type.children = parse_children(schema);
+  type.is_converted = (schema.format[0] == '+' && schema.format[1] == 'r') || (inside && type.view.layout == Layout::views);
+  type.children = parse_children(schema, true);
+  for (const ColumnType& child : type.children) {
+    type.is_converted |= child.is_converted;
+    type.has_metadata |= child.has_metadata;
+  }
   if (type.view.layout == Layout::opaque) type.nested_buffers = nested_buffer_count(schema.format);
   else if (!type.children.empty()) throw std::invalid_argument("column '" + type.name + "' has children, which its type has not");
   if (schema.dictionary == nullptr) return type;
@@ -221,8 +226,11 @@ inline ColumnType parse_column_type(const ArrowSchema& schema) {
     case Kind::uint8: case Kind::uint16: case Kind::uint32: case Kind::uint64: break;
     default: throw std::invalid_argument("column '" + type.name + "' has dictionary codes that are not integers");
   }
-  ColumnType values = parse_column_type(*schema.dictionary);
-  if (values.view.layout == Layout::opaque || values.view.layout == Layout::dictionary) {
+  ColumnType values = parse_column_type(*schema.dictionary, true);
+  const bool is_flat = values.view.layout != Layout::opaque && values.view.layout != Layout::dictionary;
+  type.is_converted = inside || !is_flat || values.is_converted;
+  type.has_metadata |= values.has_metadata;
+  if (!is_flat) {
     type.view = ColumnView();  // a dictionary of lists, say
     type.view.kind = Kind::nested;
     type.view.layout = Layout::opaque;
@@ -238,7 +246,7 @@ inline ColumnType parse_column_type(const ArrowSchema& schema) {
   return type;
 }
 
-inline std::vector<ColumnType> parse_children(const ArrowSchema& schema) {
+inline std::vector<ColumnType> parse_children(const ArrowSchema& schema, bool inside) {
   if (schema.n_children < 0 || (schema.n_children > 0 && schema.children == nullptr))
     throw std::invalid_argument("the Arrow schema has no children");
   std::vector<ColumnType> types;
@@ -246,7 +254,7 @@ inline std::vector<ColumnType> parse_children(const ArrowSchema& schema) {
   for (int64_t index = 0; index < schema.n_children; ++index) {
     if (schema.children[index] == nullptr || schema.children[index]->release == nullptr)
       throw std::invalid_argument("the Arrow schema has a missing child");
-    types.push_back(parse_column_type(*schema.children[index]));
+    types.push_back(parse_column_type(*schema.children[index], inside));
   }
   return types;
 }
@@ -257,7 +265,7 @@ inline std::vector<ColumnType> parse_schema(const ArrowSchema& schema) {
   if (schema.format == nullptr || std::strcmp(schema.format, "+s") != 0)
     throw std::invalid_argument(std::string("rows must come as an Arrow struct (a record batch), got the format '") +
                                 (schema.format ? schema.format : "") + "'");
-  return parse_children(schema);
+  return parse_children(schema, false);
 }
 
 // ---- import ---------------------------------------------------------------------------------------------------------------
@@ -530,7 +538,8 @@ inline void export_foreign(const ArrowArray& source, int64_t start, int64_t row_
   if (source.dictionary) export_foreign(*source.dictionary, 0, 0, true, owner, &exported.dictionary);
   *out = ArrowArray{};
   out->length = whole ? source.length : row_count;
-  out->offset = source.offset + (whole ? 0 : start);
+  // Arrow takes the buffers of an array without rows to be empty, and then fails on an offset into them.
+  out->offset = out->length == 0 ? 0 : source.offset + (whole ? 0 : start);
   const bool same = whole || (start == 0 && row_count == source.length);
   out->null_count = same ? source.null_count : (source.null_count == 0 ? 0 : -1);
   finish_export(std::move(guard.exported), out);

@@ -42,6 +42,8 @@ from jetfast.kernels._csrc.sent_columns cimport ReceivedColumns as CppReceivedCo
 from jetfast.kernels._csrc.sent_columns cimport SentColumns as CppSentColumns
 from jetfast.kernels._csrc.timestamps cimport convert_to_microseconds, expand_validity, is_time_kind
 
+from jetfast.kernels.carried import carried_array, carried_rows, carried_schema, carried_type
+
 from jetfast.kernels.clocks cimport kernel_clock
 
 cnp.import_array()
@@ -128,49 +130,10 @@ cdef vector[ColumnType] column_types(object schema) except *:
     return parse_schema(dereference(<ArrowSchema*>PyCapsule_GetPointer(capsule, "arrow_schema")))
 
 
-def _plain_type(data_type):
-    """The type that is stored: extension types unwrapped, run-end encoding removed."""
-    if isinstance(data_type, pa.BaseExtensionType):
-        return _plain_type(data_type.storage_type)
-    if pa.types.is_run_end_encoded(data_type):
-        return _plain_type(data_type.value_type)
-    return data_type
-
-
-def _plain_schema(schema):
-    """The schema with every type as it is stored; the same object if nothing is to change."""
-    fields = []
-    changed = False
-    for field in schema:
-        plain = _plain_type(field.type)
-        if plain != field.type:
-            field = field.with_type(plain)
-            changed = True
-        fields.append(field)
-    return pa.schema(fields, metadata=schema.metadata) if changed else schema
-
-
-def _decode_run_ends(record_batch):
-    """A record batch without run-end-encoded columns."""
-    import pyarrow.compute as pc
-
-    columns = []
-    fields = []
-    for field, column in zip(record_batch.schema, record_batch.columns):
-        try:
-            while isinstance(column.type, pa.BaseExtensionType) or pa.types.is_run_end_encoded(column.type):
-                column = column.storage if isinstance(column.type, pa.BaseExtensionType) else pc.run_end_decode(column)
-        except pa.ArrowException as error:
-            raise ValueError(f"column {field.name!r} is run-end encoded and cannot be decoded: {error}") from error
-        columns.append(column)
-        fields.append(field.with_type(column.type))
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=record_batch.schema.metadata))
-
-
-cdef cbool _has_run_ends(const vector[ColumnType]& types):
+cdef cbool _is_converted(const vector[ColumnType]& types):
     cdef size_t index
     for index in range(types.size()):
-        if types[index].run_end_encoded:
+        if types[index].is_converted:
             return True
     return False
 
@@ -203,10 +166,9 @@ cdef Column import_array(object array, object name) except *:
     schema_capsule, array_capsule = array.__arrow_c_array__()
     type = parse_column_type(dereference(_schema_pointer(schema_capsule)))
     type.name = encoded
-    if type.run_end_encoded:
-        import pyarrow.compute as pc
-
-        return import_array(pc.run_end_decode(pa.Array._import_from_c_capsule(schema_capsule, array_capsule)), name)
+    if type.is_converted:
+        imported = pa.Array._import_from_c_capsule(schema_capsule, array_capsule)
+        return import_array(carried_array(imported, carried_type(imported.type)), name)
     return import_single(type, _array_pointer(array_capsule))
 
 
@@ -314,8 +276,8 @@ cdef class Batch:
     def from_arrow(source):
         """Take in rows without copying them.
 
-        source : anything with `__arrow_c_array__` whose array is a struct, such as a pyarrow.RecordBatch. Extension types
-            become the type they are stored as; run-end-encoded columns are decoded.
+        source : anything with `__arrow_c_array__` whose array is a struct, such as a pyarrow.RecordBatch. Its columns
+            are taken in as `jetfast.kernels.carried` says: extension types as their storage, run ends decoded, and so on
 
         Like all who take Arrow data from the same process, this trusts what buffers hold (offsets, dictionary codes, views);
         pyarrow reads damaged files without a word, so call `validate(full=True)` on what comes from outside.
@@ -329,13 +291,11 @@ cdef class Batch:
             raise ValueError(f"a batch is made from an object with __arrow_c_array__, got {_type_name(source)}{hint}")
         schema_capsule, array_capsule = source.__arrow_c_array__()
         cdef vector[ColumnType] types = parse_schema(dereference(_schema_pointer(schema_capsule)))
-        if _has_run_ends(types):
-            return Batch.from_arrow(
-                _decode_run_ends(pa.RecordBatch._import_from_c_capsule(schema_capsule, array_capsule))
-            )
+        if _is_converted(types):
+            return Batch.from_arrow(carried_rows(pa.RecordBatch._import_from_c_capsule(schema_capsule, array_capsule)))
         schema = source.schema if isinstance(source, pa.RecordBatch) else pa.Schema._import_from_c_capsule(schema_capsule)
         if _has_metadata(types):
-            schema = _plain_schema(schema)
+            schema = carried_schema(schema)
         # This takes less time than to let go of the GIL and to get it back.
         cdef Rows rows = import_rows(types, _array_pointer(array_capsule))
         return make_batch(schema, rows)
@@ -343,6 +303,7 @@ cdef class Batch:
     @staticmethod
     def empty(schema):
         """Return a batch of no rows."""
+        schema = carried_schema(schema)
         return Batch.from_arrow(
             pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
         )
@@ -936,8 +897,8 @@ def batches_from_arrow(source, rows_max=65536):
         c_schema.release(&c_schema)
         raise
     source_schema = pa.Schema._import_from_c(<uintptr_t>&c_schema)
-    schema = _plain_schema(source_schema)
-    run_ends = _has_run_ends(types)
+    schema = carried_schema(source_schema)
+    converted = _is_converted(types)
     while True:
         with nogil:
             code = stream.stream.get_next(&stream.stream, &array)
@@ -945,7 +906,7 @@ def batches_from_arrow(source, rows_max=65536):
             stream.fail(code)
         if array.release == NULL:
             return
-        if run_ends:
+        if converted:
             batch = Batch.from_arrow(pa.RecordBatch._import_from_c(<uintptr_t>&array, source_schema))
         else:
             with nogil:
@@ -978,7 +939,7 @@ def batches_with_origin(items not None, Py_ssize_t start, int64_t rows_max, part
             break
         record_batches.append(item)
     types = column_types(schema)
-    if _has_run_ends(types):
+    if _is_converted(types):
         record_batches = itertools.takewhile(lambda item: item.num_rows > 0, record_batches)
         return BatchRun.of([Batch.from_arrow(item) for item in record_batches]).with_origin(partition, first_row)
     cdef _Stream stream = _Stream(pa.RecordBatchReader.from_batches(schema, record_batches).__arrow_c_stream__())
@@ -997,7 +958,7 @@ def batches_with_origin(items not None, Py_ssize_t start, int64_t rows_max, part
         clock.leave()
     if code != 0:
         stream.fail(code)
-    return make_run(_plain_schema(schema) if _has_metadata(types) else schema, pieces).with_origin(partition, first_row)
+    return make_run(carried_schema(schema) if _has_metadata(types) else schema, pieces).with_origin(partition, first_row)
 
 
 def _sliced(Batch batch, int64_t rows_max):
@@ -1046,7 +1007,9 @@ def concatenate(batches):
         clock.leave()
     for column in left:
         field = first.schema.field(column)
-        arrays = [_to_arrow_array((<Batch>other).rows.columns[column], field.type) for other in batches]
+        # Arrow cannot concatenate some nested arrays without rows.
+        with_rows = [other for other in batches if len(other) > 0] or batches[:1]
+        arrays = [_to_arrow_array((<Batch>other).rows.columns[column], field.type) for other in with_rows]
         result.columns[column] = import_array(_concatenate_arrays(arrays, field), field.name)
     return make_batch(first.schema, result)
 

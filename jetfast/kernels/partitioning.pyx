@@ -21,6 +21,8 @@ from jetfast.kernels._csrc.kernel_clock cimport KernelClock
 from jetfast.kernels._csrc.partition cimport assign_partitions as assign_partitions_of_hashes
 from jetfast.kernels._csrc.partition cimport split_rows, split_run
 from jetfast.kernels._csrc.simd cimport SimdLevel, available_simd, choose_simd, simd_level, simd_name
+from jetfast.kernels.carried import carried_schema
+
 from jetfast.kernels.clocks cimport kernel_clock
 from jetfast.kernels.columns cimport Batch, append_rows, column_types, import_array, make_batch, make_run, shared_arena
 
@@ -65,14 +67,13 @@ def check_key_types(schema, keys):
     Raises ValueError for a column that is not in `schema` (a pyarrow.Schema), TypeError naming the column and the cast to
     make for uint64, float16, decimal256 and nested types.
     """
+    schema = carried_schema(schema)
     cdef vector[ColumnType] types = column_types(schema)
     cdef int index
     for key in keys:
         index = schema.get_field_index(key)
         if index < 0:
             raise ValueError(f"there is no column {key!r}; the columns are {', '.join(schema.names) or '(none)'}")
-        if types[index].run_end_encoded:
-            continue  # batches hold it decoded
         if not is_hashable(types[index].view):
             raise _key_problem(key, types[index].view, schema.field(index).type)
 

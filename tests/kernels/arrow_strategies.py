@@ -23,7 +23,7 @@ _BYTES = [
 _DICTIONARIES = [
     pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.string()),
     pa.dictionary(pa.uint16(), pa.int64()), pa.dictionary(pa.int64(), pa.float64()),
-    pa.dictionary(pa.uint8(), pa.binary_view()), pa.dictionary(pa.uint32(), pa.bool_()),
+    pa.dictionary(pa.uint8(), pa.binary()), pa.dictionary(pa.uint32(), pa.bool_()),
     pa.dictionary(pa.uint64(), pa.large_string()), pa.dictionary(pa.int16(), pa.decimal128(20, 2)),
 ]  # fmt: skip
 _NESTED = [

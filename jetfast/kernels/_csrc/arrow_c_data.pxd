@@ -29,7 +29,7 @@ cdef extern from "jetfast/arrow_c_data.hpp" namespace "jetfast" nogil:
     cdef cppclass ColumnType:
         string name
         ColumnView view
-        cbool run_end_encoded
+        cbool is_converted
         cbool has_metadata
 
     vector[ColumnType] parse_schema(const ArrowSchema& schema) except +
