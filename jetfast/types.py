@@ -59,6 +59,10 @@ def duration_us(value: Duration, what: str = "duration") -> int:
     position = 0
     while position < len(rest):
         part = _PART.match(rest, position)
+        if part is not None and part[2] == "M":
+            raise DurationError(
+                f'{what} {value!r} may mean months or minutes; write "{part[1]}m" for minutes, or the months in days'
+            )
         if part is None or part[2].lower() not in _UNIT_US:
             raise DurationError(f'{what} {value!r} cannot be read; write it like "10s", "1h 30m" or "250ms"')
         unit_us = _UNIT_US[part[2].lower()]

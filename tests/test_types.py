@@ -38,6 +38,12 @@ def test_what_is_no_duration_is_refused(text):
         duration_us(text)
 
 
+@pytest.mark.parametrize("text", ["1M", "1h 5M", "-1M"])
+def test_a_capital_m_is_refused_since_it_may_be_a_month(text):
+    with pytest.raises(DurationError, match=r'may mean months or minutes; write "\dm" for minutes'):
+        duration_us(text)
+
+
 @pytest.mark.parametrize("number", [10, 2.5])
 def test_a_bare_number_is_a_type_error_that_proposes_a_unit(number):
     with pytest.raises(TypeError, match=f'did you mean "{number}s"'):
