@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import length_hint
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jetfast.core.failed_row import FailedRow
 from jetfast.errors import JobDefinitionError
 
 BatchFunction = Callable[[pa.RecordBatch], Any]
@@ -23,8 +25,33 @@ class RowFunction:
         self.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        results = map(self.function, batch.to_pylist())
-        return self.rows([row for row in results if row is not None])
+        rows = batch.to_pylist()
+        results = self.results(rows, map(self.function, rows_left := iter(rows)), rows_left)
+        made = [row for row in results if row is not None]
+        try:
+            return self.rows(made)
+        except (TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+            origins = [number for number, row in enumerate(results) if row is not None]
+            raise self.failure(rows, made, origins, error) from error
+
+    def results(self, rows: list[Any], made: Iterable[Any], rows_left: Iterator[Any]) -> list[Any]:
+        """Return what is made of rows; an error of the user's function names the row that was taken last."""
+        try:
+            return list(made)
+        except Exception as error:
+            number = len(rows) - length_hint(rows_left) - 1
+            raise FailedRow(number, rows[number]) from error
+
+    def failure(self, rows: list[Any], made: list[Any], origins: Sequence[int], error: Exception) -> Exception:
+        """Find the first row of which nothing fitting was made; `origins`: number of the row that each was made of."""
+        for row, origin in zip(made, origins, strict=True):
+            try:
+                self.rows([row])
+            except (TypeError, ValueError, AttributeError, pa.ArrowException) as own_error:
+                failed = FailedRow(origin, rows[origin])
+                failed.__cause__ = own_error
+                return failed
+        return error
 
     def rows(self, made: list[Any]) -> pa.RecordBatch:
         """Return a record batch of dicts. Raises TypeError or ValueError, saying so, if they are none of its schema."""
@@ -46,8 +73,21 @@ class FlatFunction(RowFunction):
     """A function that gives several rows for one, as one over record batches."""
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        made = [row for results in map(self.function, batch.to_pylist()) for row in results or ()]
-        return self.rows(made)
+        rows = batch.to_pylist()
+        rows_left = iter(rows)
+        origins: list[int] = []
+
+        def make() -> Iterator[Any]:
+            for number, results in enumerate(map(self.function, rows_left)):
+                for row in results or ():
+                    origins.append(number)
+                    yield row
+
+        made = self.results(rows, make(), rows_left)
+        try:
+            return self.rows(made)
+        except (TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+            raise self.failure(rows, made, origins, error) from error
 
 
 class ListElements:
@@ -68,7 +108,7 @@ class ListElements:
 
 def infer_schema(function: BatchFunction, schema: pa.Schema, step: str) -> pa.Schema:
     """Call a function of the user on an empty batch, and return the schema of what it gives."""
-    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     try:
         result = function(empty)
     except Exception as error:
@@ -81,4 +121,10 @@ def infer_schema(function: BatchFunction, schema: pa.Schema, step: str) -> pa.Sc
             f"step {step!r}: the function must return a pyarrow.RecordBatch, it returned {type(result).__name__} for a "
             f"batch without rows; mend it, or give schema="
         )
+    for field in result.schema:
+        if field.type == pa.null() and schema.get_all_field_indices(field.name) == []:
+            raise JobDefinitionError(
+                f"step {step!r}: the function returns column {field.name!r} without a type (null) for a batch without "
+                f"rows; write pa.array(values, type), or give schema="
+            )
     return result.schema

@@ -6,9 +6,11 @@ from typing import Any
 import pyarrow as pa
 
 from jetfast.core.batch import Batch, batches_from_arrow
+from jetfast.core.failed_row import FailedRow
 from jetfast.core.items import Output
 from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.errors import JobFailedError
+from jetfast.kernels.carried import carried_rows, carried_type
 
 BatchFunction = Callable[[pa.RecordBatch], Any]
 """Takes a record batch of 1 row or more; gives a record batch, a table, an iterable of those, or None for no rows."""
@@ -49,6 +51,11 @@ class MapBatches(Processor):
             for part in result:
                 for made in checked_batches(part, self.schema):
                     yield made if batch.origin is None else made.with_origin(*batch.origin)
+        except FailedRow as failed:
+            error = failed.__cause__
+            raise JobFailedError(
+                f"{self.name} failed on row {first + failed.number}, {failed.row}: {type(error).__name__}: {error}"
+            ) from error
         except Exception as error:
             what = str(error) if isinstance(error, JobFailedError) else f"{type(error).__name__}: {error}"
             raise JobFailedError(
@@ -72,13 +79,22 @@ def checked_batches(part: Any, wanted: pa.Schema) -> Iterator[Batch]:
                 f"it returned the columns {', '.join(part.schema.names)}; declared are {', '.join(wanted.names)}"
             )
         part = part.select(wanted.names)
-    for field in wanted:
-        came = part.schema.field(field.name).type
-        if came != field.type:
-            raise JobFailedError(f"it returned column {field.name!r} as {came}; declared is {field.type}")
+    if part.schema.types != wanted.types:
+        part = _carried(part, wanted)
     if not part.schema.equals(wanted, check_metadata=True):  # of nullability and metadata the declared ones hold
         part = type(part).from_arrays(part.columns, schema=wanted)
     if isinstance(part, pa.Table):
         yield from batches_from_arrow(part)
     else:
         yield Batch.from_arrow(part)
+
+
+def _carried(part: pa.RecordBatch | pa.Table, wanted: pa.Schema) -> pa.RecordBatch | pa.Table:
+    """Columns as they are carried. Raises JobFailedError unless they have the declared types then."""
+    for field in wanted:
+        came = part.schema.field(field.name).type
+        if carried_type(came) != field.type:
+            raise JobFailedError(f"it returned column {field.name!r} as {came}; declared is {field.type}")
+    if isinstance(part, pa.Table):
+        return pa.Table.from_batches([carried_rows(rows) for rows in part.to_batches()])
+    return carried_rows(part)
