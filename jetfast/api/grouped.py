@@ -18,7 +18,8 @@ from jetfast.api.naming import require_columns, require_distinct, shorten
 from jetfast.api.operations import lower_for_step, pure_column
 from jetfast.api.stage import LateRowsStage, Stage
 from jetfast.api.steps import LATE_PORT, EarlyRows, Output, TopStep, WindowedAggregate, WindowStep, late_schema_of
-from jetfast.core.aggregate import Aggregate, AggregateColumn, AnyAggregateColumn, result_type
+from jetfast.core.aggregate import Aggregate, AggregateColumn, AggregateKind, AnyAggregateColumn, result_type
+from jetfast.core.aggregates.extremes import Extremes, needs_extremes
 from jetfast.core.batch_aggregate import check_inputs
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.processor import ProcessorContext
@@ -298,7 +299,10 @@ def check_aggregate(
             expression = as_expression(column)
             types.append(lower_for_step(expression, schema, step, name, "fail").data_type)
             arguments.append(pure_column(expression) or expression)
-    checked = WindowedAggregate(name, value.function, tuple(arguments))
+    function = value.function
+    if function in (AggregateKind.MIN, AggregateKind.MAX) and needs_extremes(types[0]):
+        function = Extremes(greatest=function is AggregateKind.MAX)
+    checked = WindowedAggregate(name, function, tuple(arguments))
     column = checked.for_processor()
     try:
         if isinstance(column, AggregateColumn):

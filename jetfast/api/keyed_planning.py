@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,7 +21,6 @@ from jetfast.api.steps import (
     Stateful,
     WindowJoin,
 )
-from jetfast.core.aggregate import AggregateColumn
 from jetfast.core.dag import Vertex
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.joins import LATE_PORTS, LEFT, RIGHT, Join
@@ -136,6 +135,6 @@ def keyed_state_supplier(step: KeyedStateStep, rows: KeyedInput, schema: pa.Sche
     if isinstance(method, Stateful):
         return partial(MapStateful, rows, method.function, method.on_evict, method.state_type, schema, step.ttl_us)
     if isinstance(method, Running):
-        columns = [cast(AggregateColumn, aggregate.for_processor()) for aggregate in method.aggregates]
+        columns = [aggregate.for_processor() for aggregate in method.aggregates]
         return partial(RollingAggregate, rows, columns, schema, step.ttl_us)
     return partial(DropDuplicates, rows, step.ttl_us)

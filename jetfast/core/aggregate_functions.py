@@ -36,12 +36,12 @@ avg = mean
 
 
 def min(column: Any) -> Aggregate:
-    """Smallest value."""
+    """Smallest value; text and bytes go by their bytes."""
     return Aggregate(AggregateKind.MIN, (column,))
 
 
 def max(column: Any) -> Aggregate:
-    """Greatest value; NaN counts as greater than any number, as in Spark."""
+    """Greatest value, see `min`; NaN counts as greater than any number, as in Spark."""
     return Aggregate(AggregateKind.MAX, (column,))
 
 

@@ -8,8 +8,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jetfast.core.aggregate import AggregateColumn, AggregateKind, result_type
+from jetfast.core.aggregate import AggregateColumn, AggregateKind, AnyAggregateColumn, result_type
+from jetfast.core.aggregates.extremes import Extremes, needs_extremes
 from jetfast.core.batch import Batch, put_beside
+from jetfast.core.batch_aggregate import plain_array, plain_type
 from jetfast.core.items import Output
 from jetfast.core.keyed_input import KeyedInput
 from jetfast.core.processor import ProcessorContext
@@ -20,7 +22,7 @@ from jetfast.processors.keyed_state import KeyedState, Slots
 from jetfast.types import MAX_TIME
 
 Values = npt.NDArray[Any]
-"""int64 or float64."""
+"""int64, float64 or objects."""
 KINDS = (
     AggregateKind.COUNT,
     AggregateKind.COUNT_VALUES,
@@ -31,21 +33,44 @@ KINDS = (
 )
 
 
+def is_ranked(data_type: pa.DataType | None) -> bool:
+    """Do values of a type have an order, but none that 64-bit numbers have?"""
+    if data_type is None:
+        return False
+    wide = pa.types.is_decimal(data_type) or pa.types.is_boolean(data_type) or data_type == pa.uint64()
+    return wide or needs_extremes(data_type)
+
+
 class RunningColumn:
     """One aggregate: its state by slot, and its results by row.
 
     Raises TypeError for one that cannot be followed so.
     """
 
-    def __init__(self, column: AggregateColumn, schema: pa.Schema) -> None:
-        self.column = column
-        kind = column.kind
+    def __init__(self, column: AnyAggregateColumn, schema: pa.Schema) -> None:
+        self.name = column.name
+        if isinstance(column, AggregateColumn):
+            self.kind, self.argument = column.kind, column.column
+        else:
+            assert isinstance(column.aggregate, Extremes)
+            self.kind = AggregateKind.MAX if column.aggregate.greatest else AggregateKind.MIN
+            self.argument = column.columns[0]
+        kind = self.kind
         if kind not in KINDS:
             raise TypeError(f"{kind.value} is not a running aggregate: there are count, sum, mean, min and max")
-        value_type = None if column.column is None else schema.field(column.column).type
-        self.result_type: pa.DataType = result_type(kind, value_type)
+        value_type = None if self.argument is None else plain_type(schema.field(self.argument).type)
+        self.by_rank = kind in (AggregateKind.MIN, AggregateKind.MAX) and is_ranked(value_type)
+        """Are values compared by their ranks? Then they are kept as Python objects, None for none."""
+        if self.by_rank:
+            self.result_type: pa.DataType = value_type
+            self.counts_only = False
+            self.number_type: np.dtype[Any] = np.dtype(object)
+            self.counts = np.zeros(0, np.int64)
+            self.values: Values = np.empty(0, object)
+            return
+        self.result_type = result_type(kind, value_type)
         self.counts_only = kind in (AggregateKind.COUNT, AggregateKind.COUNT_VALUES)
-        self.number_type: np.dtype[Any] = np.dtype(np.int64)
+        self.number_type = np.dtype(np.int64)
         if value_type is not None and not self.counts_only:
             whole = pa.types.is_integer(value_type) and value_type != pa.uint64()
             timed = pa.types.is_temporal(value_type) and kind in (AggregateKind.MIN, AggregateKind.MAX)
@@ -54,7 +79,7 @@ class RunningColumn:
             if pa.types.is_floating(value_type) or kind is AggregateKind.MEAN:
                 self.number_type = np.dtype(np.float64)
         self.counts = np.zeros(0, np.int64)
-        self.values: Values = np.zeros(0, self.number_type)
+        self.values = np.zeros(0, self.number_type)
 
     def grow(self, slot_count: int) -> None:
         self.counts = np.concatenate([self.counts, np.zeros(slot_count - len(self.counts), np.int64)])
@@ -64,22 +89,24 @@ class RunningColumn:
     def fields(self) -> list[pa.Field]:
         """Columns of its saved state."""
         number = pa.float64() if self.number_type == np.float64 else pa.int64()
-        return [pa.field(f"{self.column.name}.count", pa.int64()), pa.field(f"{self.column.name}.value", number)]
+        value = self.result_type if self.by_rank else number
+        return [pa.field(f"{self.name}.count", pa.int64()), pa.field(f"{self.name}.value", value)]
 
     def state_of(self, slots: Slots) -> list[pa.Array]:
-        return [pa.array(self.counts[slots]), pa.array(self.values[slots])]
+        values = self.values[slots]
+        return [pa.array(self.counts[slots]), self.kept_values(values) if self.by_rank else pa.array(values)]
 
     def take_state(self, slots: Slots, counts: pa.Array, values: pa.Array) -> None:
         self.counts[slots] = counts.to_numpy()
-        self.values[slots] = values.to_numpy()
+        self.values[slots] = values.to_pylist() if self.by_rank else values.to_numpy()
 
     def follow(self, rows: pa.RecordBatch, groups: Slots, slots: Slots, fresh: npt.NDArray[np.bool_]) -> pa.Array:
         """Results of rows of groups, which go on with the state of their slots but where they are fresh."""
         counts, values = self.counts[slots], self.values[slots]
-        counts[fresh], values[fresh] = 0, 0
+        counts[fresh], values[fresh] = 0, None if self.by_rank else 0
         array = valid = None
-        if self.column.column is not None:
-            array = rows.column(self.column.column)
+        if self.argument is not None:
+            array = plain_array(rows.column(self.argument))
             if array.null_count:
                 valid = pc.is_valid(array).to_numpy(zero_copy_only=False).view(np.uint8)
         met = counts.copy()
@@ -91,25 +118,49 @@ class RunningColumn:
         self.counts[slots], self.values[slots] = counts, values
         if self.counts_only or (found > 0).all():
             return result
+        if self.by_rank:  # Arrow's if_else gives wrong decimals of 32 bits now and then
+            return result.take(pa.array(np.arange(len(result)), mask=found == 0))
         return pc.if_else(pa.array(found > 0), result, pa.scalar(None, result.type))
 
     def results(
         self, array: pa.Array, valid: npt.NDArray[np.uint8] | None, groups: Slots, counts: Values, values: Values
     ) -> pa.Array:
         """Results that count where there are values; `counts` and `values` of the groups are changed."""
+        kind = self.kind
+        if self.by_rank:
+            return self.ranked_results(array, valid, groups, counts, values)
         numbers = self.numbers(array)
-        kind = self.column.kind
         if kind in (AggregateKind.MIN, AggregateKind.MAX):
             extremes = run_extremes(groups, numbers, valid, kind is AggregateKind.MAX, counts, values)
             return self.as_values(extremes)
         try:
             sums = run_sums(groups, numbers, valid, values)
         except OverflowError as error:
-            raise JobFailedError(f"aggregate {self.column.name!r}: {error}") from error
+            raise JobFailedError(f"aggregate {self.name!r}: {error}") from error
         if kind is AggregateKind.MEAN:
             with np.errstate(invalid="ignore", divide="ignore"):
                 sums = sums / run_counts(groups, valid, counts)
         return pa.array(sums).cast(self.result_type)
+
+    def ranked_results(
+        self, array: pa.Array, valid: npt.NDArray[np.uint8] | None, groups: Slots, counts: Values, values: Values
+    ) -> pa.Array:
+        """As `results`, by the ranks of values among those of this batch and of the states."""
+        both = pa.concat_arrays([self.kept_values(values), array])
+        comparable = both
+        if pa.types.is_decimal(both.type) and both.type.bit_width < 128:  # Arrow ranks no narrow ones
+            comparable = both.cast(pa.decimal128(both.type.precision, both.type.scale))
+        ranks = pc.rank(comparable, "ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+        row_of_rank = np.zeros(len(both) + 1, np.int64)
+        row_of_rank[ranks] = np.arange(len(both))
+        kept = ranks[: len(values)].copy()
+        extremes = run_extremes(groups, ranks[len(values) :], valid, self.kind is AggregateKind.MAX, counts, kept)
+        kept_values = both.take(pa.array(row_of_rank[kept], mask=counts == 0)).to_pylist()
+        values[:] = np.fromiter(kept_values, object, len(values))
+        return both.take(pa.array(row_of_rank[extremes]))
+
+    def kept_values(self, values: Values) -> pa.Array:
+        return pa.array(values.tolist(), self.result_type)
 
     def numbers(self, array: pa.Array) -> Values:
         """The values as 64-bit numbers; nulls are anything."""
@@ -139,7 +190,7 @@ class RollingAggregate(KeyedState):
     """
 
     def __init__(
-        self, rows: KeyedInput, aggregates: Sequence[AggregateColumn], schema: pa.Schema, ttl_us: int | None
+        self, rows: KeyedInput, aggregates: Sequence[AnyAggregateColumn], schema: pa.Schema, ttl_us: int | None
     ) -> None:
         super().__init__(rows, ttl_us)
         self.aggregates = tuple(aggregates)
@@ -148,7 +199,7 @@ class RollingAggregate(KeyedState):
     def open(self, context: ProcessorContext) -> None:
         self.running = [RunningColumn(column, self.input.schema) for column in self.aggregates]
         self.state_fields = tuple(field for column in self.running for field in column.fields)
-        self.read = [name for name in self.input.schema.names if name in {each.column for each in self.aggregates}]
+        self.read = [name for name in self.input.schema.names if name in {each.argument for each in self.running}]
         self.group_of_slot = np.empty(0, np.int32)
         super().open(context)
 

@@ -118,9 +118,9 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda s: s.group_by("k").rolling_agg(d=jf.count_distinct("v")),
         "is not a running aggregate; map_stateful computes any",
     ),
-    "a running maximum of booleans": (
-        lambda s: s.group_by("k").rolling_agg(m=jf.max(col("v") > 1)),
-        "a running max takes whole numbers, floats and times, not bool",
+    "a running sum of booleans": (
+        lambda s: s.group_by("k").rolling_agg(m=jf.sum(col("v") > 1)),
+        "sum needs numbers, got bool",
     ),
     "a name that is taken": (
         lambda s: s.group_by("k").rolling_agg(v=jf.count()),

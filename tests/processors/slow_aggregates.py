@@ -76,6 +76,8 @@ def results_of(rows: list[Row]) -> Row:
         ),
         "texts": texts,
         "set": sorted(set(texts)),
+        "least": min(texts, default=None),
+        "greatest": max(texts, default=None),
         "joined": "-".join(texts) if texts else None,
         "span": (
             max(row["i"] for row in rows if row["i"] is not None)

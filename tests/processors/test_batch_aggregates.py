@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import jetfast as jf
 from jetfast.core.aggregate import AggregateColumn, AggregateKind, BatchAggregateColumn
+from jetfast.core.aggregates.extremes import Extremes
 from jetfast.core.batch import Batch
 from jetfast.core.items import IDLE, Watermark, one_by_one
 from jetfast.core.processor import ProcessorContext
@@ -110,6 +111,8 @@ AGGREGATES = columns_of(
     trend_in_time=jf.linear_trend("i"),
     texts=jf.collect_list("s"),
     set=jf.collect_set("s"),
+    least=Extremes(greatest=False).over("s"),
+    greatest=Extremes(greatest=True).over("s"),
     joined=jf.concat("s", "-"),
     span=Span().over("i"),
     total=total_by_functions(deducts=True),

@@ -1,6 +1,7 @@
 """First rows, running aggregates and functions with state against slow twins: every mode of verify_processor."""
 
 import math
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -8,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetfast.core.aggregate import AggregateColumn, AggregateKind
+from jetfast.core.aggregate import AggregateColumn, AggregateKind, BatchAggregateColumn
+from jetfast.core.aggregates.extremes import Extremes, needs_extremes
 from jetfast.core.batch import Batch
+from jetfast.core.batch_aggregate import plain_type
 from jetfast.core.items import Watermark
 from jetfast.core.keyed_input import KeyedInput
 from jetfast.core.processor import ProcessorContext
@@ -165,6 +168,60 @@ RUNNING = pa.schema([*list(SCHEMA)[:2], *(pa.field(a.name, t) for a, t in zip(AG
 @given(EVENTS, TTL)
 def test_running_aggregates_are_those_of_the_rows_so_far_and_begin_anew_after_the_ttl(events, ttl):
     verify(lambda: RollingAggregate(keyed(ttl, ("k", "t")), AGGREGATES, RUNNING, ttl), SlowRunning(ttl), events)
+
+
+RANKED = {
+    pa.string(): ["b", "", "é", "ab"],
+    pa.dictionary(pa.int8(), pa.string()): ["b", "", "é", "ab"],
+    pa.string_view(): ["b", "", "é", "ab, which is longer than twelve bytes"],
+    pa.large_binary(): [b"b", b"", b"\xff", b"ab"],
+    pa.binary(2): [b"ba", b"\0\0", b"\xff\xff", b"bb"],
+    pa.bool_(): [True, False],
+    pa.uint64(): [2**64 - 1, 0, 5],
+    pa.decimal32(9, 2): [Decimal("1.50"), Decimal("-1.50"), Decimal("0.00")],
+    pa.decimal128(38, 2): [Decimal("1.50"), Decimal("-1.50"), Decimal(f"{10**30}.00")],
+    pa.decimal256(60, 2): [Decimal("1.50"), Decimal("-1.50"), Decimal(f"{10**40}.00")],
+}
+"""Values that are compared by rank, by type."""
+
+
+def extremes_of(data_type):
+    """Running min and max of a column x."""
+    if needs_extremes(data_type):
+        least, greatest = (Extremes(greatest=greatest) for greatest in (False, True))
+        return [BatchAggregateColumn("low", least, ("x",)), BatchAggregateColumn("high", greatest, ("x",))]
+    return [AggregateColumn("low", AggregateKind.MIN, "x"), AggregateColumn("high", AggregateKind.MAX, "x")]
+
+
+@pytest.mark.parametrize("data_type", RANKED, ids=str)
+@settings(max_examples=10, deadline=None)
+@given(data=st.data(), ttl=TTL)
+def test_running_extremes_of_text_bytes_booleans_and_decimals(data_type, data, ttl):
+    schema = pa.schema([("k", pa.string()), ("t", pa.timestamp("us")), ("x", data_type)])
+    values = st.none() | st.sampled_from(RANKED[data_type])
+    row = st.tuples(st.sampled_from([None, "a", "b"]), st.integers(0, 30), values)
+    batches = data.draw(st.lists(st.lists(row, min_size=1, max_size=6), max_size=6))
+    rows = KeyedInput(schema, ("k",), ("k", "t"), None if ttl is None else "t")
+    plain_values = plain_type(data_type)
+    result = pa.schema([*list(schema)[:2], ("low", plain_values), ("high", plain_values)])
+    seen, expected = {}, []
+    for key, time, value in (each for batch in batches for each in batch):
+        last, held = seen.get(key, (time, []))
+        held = [] if ttl is not None and time > last + ttl else held
+        held += [] if value is None else [value]
+        seen[key] = max(time, last), held
+        expected.append({"k": key, "t": time, "low": min(held, default=None), "high": max(held, default=None)})
+    inputs = [
+        pa.record_batch(
+            [pa.array([row[place] for row in batch], field.type) for place, field in enumerate(schema)], schema=schema
+        )
+        for batch in batches
+    ]
+    found = verify_processor(
+        lambda: RollingAggregate(rows, extremes_of(data_type), result, ttl),
+        inputs, keys=["k"], ordered=False, connected_ports=(0,), partition_count=5,
+    )  # fmt: skip
+    assert normal(found) == normal(expected)
 
 
 RESULT = pa.schema([("k", pa.string()), ("t", pa.timestamp("us")), ("what", pa.string())])
