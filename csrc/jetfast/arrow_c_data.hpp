@@ -209,7 +209,9 @@ inline ColumnType parse_column_type(const ArrowSchema& schema, bool inside = fal
   if (!parse_format(schema.format, type.view))
     throw std::invalid_argument("column '" + type.name + "' has the Arrow format '" +
                                 (schema.format ? schema.format : "") + "', which is not known");
-  type.is_converted = (schema.format[0] == '+' && schema.format[1] == 'r') || (inside && type.view.layout == Layout::views);
+  const bool is_nested = schema.format[0] == '+';
+  type.is_converted = (is_nested && (schema.format[1] == 'r' || schema.format[1] == 'v')) ||  // run ends, list views
+                      (inside && type.view.layout == Layout::views);
   type.children = parse_children(schema, true);
   for (const ColumnType& child : type.children) {
     type.is_converted |= child.is_converted;

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from jetfast.api.following_steps import add_following, early_rows_with
 from jetfast.api.keys import check_keys
-from jetfast.api.naming import require_columns, require_distinct, require_schema
+from jetfast.api.naming import carried, declared, require_columns
 from jetfast.api.row_functions import BatchFunction, FlatFunction, ListElements, RowFunction, infer_schema
 from jetfast.api.steps import CustomStep, MapBatchesStep, Output, Step
 from jetfast.core.processor import Processor
@@ -28,9 +28,7 @@ def map_batches(stage: Stage, function: BatchFunction, schema: pa.Schema | None,
         raise JobDefinitionError(f"step {step_name!r}: map_batches needs a function, got {function!r}")
     if schema is None:
         schema = infer_schema(function, stage.schema, step_name)
-    require_schema(step_name, schema)
-    require_distinct(step_name, schema.names)
-    schema = pa.schema([pa.field(field.name, field.type) for field in schema])
+    schema = declared(step_name, schema)
     return add_function_step(MapBatchesStep, stage, step_name, schema, function=function)
 
 
@@ -61,7 +59,15 @@ def _map_each_row(
     if not callable(function):
         raise JobDefinitionError(f"step {name or kind!r}: {kind} needs a function, got {function!r}")
     step_name = stage.pipeline._name_for(name, f"{kind}({label})", stateful=False)
-    require_schema(step_name, schema)
+    schema = declared(step_name, schema)
+    for field in schema:
+        try:
+            pa.array([], field.type)
+        except pa.ArrowNotImplementedError as error:
+            raise JobDefinitionError(
+                f"step {step_name!r}: Python values cannot be made a column {field.name!r} of type {field.type}; use "
+                f"map_batches"
+            ) from error
     return map_batches(stage, over_batches(function, schema), schema, step_name)
 
 
@@ -91,7 +97,7 @@ def custom(
             f"step {step_name!r}: custom needs a class derived from jetfast.core.processor.Processor, "
             f"got {made.__name__}"
         )
-    require_schema(step_name, schema)
+    schema = carried(step_name, schema)
     named = (keys,) if isinstance(keys, str) else tuple(keys)
     require_columns(step_name, named, stage.schema, "as key")
     check_keys(step_name, pa.schema([stage.schema.field(key) for key in named]))

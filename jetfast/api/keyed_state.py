@@ -13,7 +13,7 @@ from jetfast.api.function_steps import time_after_function
 from jetfast.api.grouped import check_aggregate
 from jetfast.api.keys import check_keys, checked_group_keys
 from jetfast.api.lowering import HIDDEN
-from jetfast.api.naming import named_column, require_columns, require_distinct, require_schema, shorten
+from jetfast.api.naming import declared, named_column, require_columns, require_distinct, shorten
 from jetfast.api.operations import lower_for_step, pure_column
 from jetfast.api.spark_types import plain_type
 from jetfast.api.stage import LateRowsStage, Stage
@@ -29,8 +29,10 @@ from jetfast.api.steps import (
     late_schema_of,
 )
 from jetfast.core.aggregate import Aggregate, AggregateColumn
+from jetfast.core.aggregates.extremes import Extremes
 from jetfast.core.items import MAIN_PORT
 from jetfast.errors import JobDefinitionError
+from jetfast.kernels.carried import carried_type
 from jetfast.types import Duration, positive_duration_us
 
 NamedKeys = tuple[tuple[str, Expression], ...]
@@ -82,7 +84,7 @@ def rolling_agg(
         aggregate, types = check_aggregate(step_name, result, value, stage.schema)
         column = aggregate.for_processor()
         try:
-            if not isinstance(column, AggregateColumn):
+            if not isinstance(column, AggregateColumn) and not isinstance(column.aggregate, Extremes):
                 raise TypeError(f"{column.aggregate.label} is not a running aggregate; map_stateful computes any")
             arguments = pa.schema([(argument, each) for argument, each in zip(aggregate.columns, types, strict=True)])
             fields.append(pa.field(result, RunningColumn(column, arguments).result_type))
@@ -116,9 +118,11 @@ def map_stateful(
             raise JobDefinitionError(f"step {step_name!r}: {what} must be a function, got {value!r}")
     if not isinstance(state, pa.DataType):
         raise JobDefinitionError(f"step {step_name!r}: state must be an Arrow type such as pa.int64(), got {state!r}")
-    require_schema(step_name, schema)
-    require_distinct(step_name, schema.names)
-    schema = pa.schema([pa.field(field.name, field.type) for field in schema])
+    schema = declared(step_name, schema)
+    if carried_type(state) != state:
+        raise JobDefinitionError(
+            f"step {step_name!r}: states of type {state} cannot be kept; take {carried_type(state)} as state="
+        )
     keys, _ = state_keys(step_name, stage, named, hide=False)
     ttl_us = time_to_live_us(step_name, stage, ttl, "ttl")
     time, reason = time_after_function(stage, step_name, schema)

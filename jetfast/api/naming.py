@@ -8,6 +8,7 @@ import pyarrow as pa
 from jetfast.api.expression_nodes import Column
 from jetfast.api.expressions import Expression, as_expression
 from jetfast.errors import JobDefinitionError
+from jetfast.kernels.carried import carried_schema
 
 
 def unknown_column(step: str, column: str, schema: pa.Schema, purpose: str = "") -> JobDefinitionError:
@@ -38,10 +39,26 @@ def require_columns(step: str, columns: Iterable[str], schema: pa.Schema, purpos
             raise unknown_column(step, column, schema, purpose)
 
 
-def require_schema(step: str, schema: object) -> None:
-    """Raise JobDefinitionError for what is no schema."""
+def carried(step: str, schema: object) -> pa.Schema:
+    """Return a schema that a user or a source declares as rows of it are carried.
+
+    Raises JobDefinitionError for what is no schema, for two columns of one name, and for a type that has no such form.
+    """
     if not isinstance(schema, pa.Schema):
         raise JobDefinitionError(f"step {step!r}: schema must be a pyarrow.Schema, got {type(schema).__name__}")
+    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    if twice is not None:
+        count = schema.names.count(twice)
+        raise JobDefinitionError(f"step {step!r}: {count} columns are named {twice!r}; give each its own name before")
+    try:
+        return carried_schema(schema)
+    except TypeError as error:
+        raise JobDefinitionError(f"step {step!r}: {error}") from error
+
+
+def declared(step: str, schema: object) -> pa.Schema:
+    """As `carried`, of what a function of the user gives: any of its columns may hold nulls."""
+    return pa.schema([field.with_nullable(True) for field in carried(step, schema)])
 
 
 def require_distinct(step: str, names: Sequence[str]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jetfast.api.following_steps import add_following
 from jetfast.api.keys import check_keys
@@ -16,6 +15,7 @@ from jetfast.errors import JobDefinitionError
 
 if TYPE_CHECKING:
     from jetfast.api.stage import Stage
+    from jetfast.processors.sort_rows import SortKey
 
 
 def rebalance(stage: Stage, keys: tuple[str, ...], name: str | None) -> Output:
@@ -28,6 +28,8 @@ def rebalance(stage: Stage, keys: tuple[str, ...], name: str | None) -> Output:
 
 def sort(stage: Stage, by: tuple[str, ...], descending: bool | Sequence[bool], name: str | None) -> Output:
     """As `Stage.sort`."""
+    from jetfast.processors.sort_rows import order_of
+
     step_name = stage.pipeline._name_for(name, f"sort({', '.join(map(str, by))})", stateful=True)
     if not by:
         raise JobDefinitionError(f"step {step_name!r}: sort needs at least one column")
@@ -40,10 +42,13 @@ def sort(stage: Stage, by: tuple[str, ...], descending: bool | Sequence[bool], n
     endless = endless_source(stage._output.step)
     if endless is not None:
         raise JobDefinitionError(f"step {step_name!r}: sort waits for the end of its input, and {endless!r} has none")
-    keys = [(column, "descending" if flag else "ascending") for column, flag in zip(by, flags, strict=True)]
+    keys: list[SortKey] = [
+        (column, "descending" if flag else "ascending") for column, flag in zip(by, flags, strict=True)
+    ]
     try:
-        pc.sort_indices(stage.schema.empty_table(), sort_keys=keys)
-    except pa.ArrowException as error:
+        fields = [stage.schema.field(column) for column in dict.fromkeys(by)]
+        order_of(pa.Table.from_arrays([pa.nulls(0, field.type) for field in fields], schema=pa.schema(fields)), keys)
+    except (pa.ArrowException, TypeError) as error:
         raise JobDefinitionError(f"step {step_name!r}: rows cannot be put in order: {error}") from error
     return _add(stage, SortStep, step_name, by=keys)
 

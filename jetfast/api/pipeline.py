@@ -13,6 +13,7 @@ from jetfast.core.dag import Dag
 from jetfast.core.items import MAIN_PORT
 from jetfast.core.source import Sink, Source
 from jetfast.errors import JobDefinitionError
+from jetfast.kernels.carried import restored_schema
 
 
 class Pipeline:
@@ -40,11 +41,12 @@ class Pipeline:
         if not all(hasattr(source, attribute) for attribute in ("schema", "partitions", "open_reader")):
             meant = f"; did you mean read(jf.files({source!r}))?" if isinstance(source, str | os.PathLike) else ""
             raise JobDefinitionError(f"read needs a source such as jf.files(...), got {source!r}{meant}")
+        step_name = self._name_for(name, source.name, stateful=True)
         step = SourceStep(
             self,
-            self._name_for(name, source.name, stateful=True),
+            step_name,
             (),
-            source_schemas(source),
+            source_schemas(step_name, source),
             no_time_reason="its source has no .with_event_time(...)",
             source=source,
         )
@@ -79,7 +81,7 @@ class Pipeline:
         """Return a pipeline of the same steps, of which the one of this name writes to another sink."""
         step = self._steps[name]
         assert isinstance(step, SinkStep)
-        sink.check(step.inputs[0].schema)
+        sink.check(restored_schema(step.inputs[0].schema))
         changed = copy(self)
         changed._steps = self._steps | {name: replace(step, sink=sink)}
         return changed

@@ -65,6 +65,7 @@ from jetfast.core.throttling import EmitByFrame, NoThrottling, WatermarkThrottle
 from jetfast.core.top_results import TopResults
 from jetfast.core.windows import SessionWindow
 from jetfast.errors import JobDefinitionError
+from jetfast.kernels.carried import carried_schema, restored_schema
 
 if TYPE_CHECKING:
     from jetfast.api.pipeline import Pipeline
@@ -159,7 +160,7 @@ class Planner:
                 throttle=event_time.throttle or chosen_throttle(frames),
             )
         self.dag.add_vertex(Vertex(step.name, supplier, delivery=source_delivery(source), endless=not source.bounded))
-        self.feeds[output] = [Feed(step.name, MAIN_PORT, source.schema)]
+        self.feeds[output] = [Feed(step.name, MAIN_PORT, carried_schema(source.schema))]
         rejected = Output(step, REJECTED_PORT)
         self.feeds[rejected] = [Feed(step.name, REJECTED_PORT, rejected.schema)]
 
@@ -444,7 +445,7 @@ class Planner:
         one = step.sink.parallelism_one
         self.add_vertex(
             step.name,
-            WriteSink(step.sink, step.inputs[0].schema),
+            WriteSink(step.sink, restored_schema(step.inputs[0].schema)),
             self.feeds[step.inputs[0]],
             ALL_TO_ONE if one else ISOLATED,
             crossing=one,

@@ -8,6 +8,7 @@ from typing import Any, Self, cast
 import pyarrow as pa
 
 from jetfast.api.expressions import Expression
+from jetfast.api.naming import carried
 from jetfast.api.operations import BoundOperation, Select
 from jetfast.core.acknowledging import AcknowledgingReader, AcknowledgingSource, is_acknowledging
 from jetfast.core.processor import ProcessorContext
@@ -37,7 +38,7 @@ class ProjectedSource:
 
     def bind(self) -> BoundOperation:
         """Return what makes the columns of a batch."""
-        return Select(self.outputs, "null").bind(self.source.schema, self.step)
+        return Select(self.outputs, "null").bind(carried(self.step, self.source.schema), self.step)
 
     @property
     def total_rows(self) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from jetfast.api.function_steps import add_function_step
-from jetfast.api.naming import require_distinct, require_schema
+from jetfast.api.naming import declared
 from jetfast.api.stage import Stage
 from jetfast.api.steps import ServiceStep
 from jetfast.errors import JobDefinitionError
@@ -29,8 +29,7 @@ def map_using_service(
     for what, value in (("create", create), ("function", function)):
         if not callable(value):
             raise JobDefinitionError(f"step {step_name!r}: {what} must be a function, got {value!r}")
-    require_schema(step_name, schema)
-    require_distinct(step_name, schema.names)
+    schema = declared(step_name, schema)
     for what in ("concurrency", "batch_rows"):
         value = settings[what]
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -41,7 +40,6 @@ def map_using_service(
         raise JobDefinitionError(
             f'step {step_name!r}: in_flight must be "wait" or "save", got {settings["in_flight"]!r}'
         )
-    schema = pa.schema([pa.field(field.name, field.type) for field in schema])
     output = add_function_step(
         ServiceStep,
         stage,

@@ -24,6 +24,7 @@ from jetfast.core.throttling import WatermarkThrottleFactory
 from jetfast.core.watermark_policies import WatermarkPolicyFactory
 from jetfast.core.windows import AnyWindow
 from jetfast.errors import JobDefinitionError, SystemUnavailable
+from jetfast.kernels.carried import restored_schema
 from jetfast.types import Duration
 
 if TYPE_CHECKING:
@@ -417,7 +418,7 @@ class Stage:
             if target is not None and isinstance(other, SinkStep) and other.sink.target == target:
                 raise JobDefinitionError(f"steps {other.name!r} and {step_name!r} both write to {target}")
         try:
-            sink.check(self.schema)
+            sink.check(restored_schema(self.schema))
         except JobDefinitionError as error:
             text = str(error).removeprefix(f"{step_name}: ")  # a step that is named after its sink
             kind = SystemUnavailable if isinstance(error, SystemUnavailable) else JobDefinitionError

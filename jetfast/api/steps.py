@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from jetfast.api.expressions import Expression
 from jetfast.api.lowering import HIDDEN
+from jetfast.api.naming import carried
 from jetfast.api.operations import Operation
 from jetfast.core.aggregate import AggregateColumn, AggregateKind, AnyAggregateColumn, BatchAggregateColumn
 from jetfast.core.batch_aggregate import BatchAggregate
@@ -459,8 +460,9 @@ class SinkStep(Step):
         return f"write {self.sink.name}"
 
 
-def source_schemas(source: Source) -> dict[int, pa.Schema]:
-    return {MAIN_PORT: source.schema, REJECTED_PORT: REJECTED_SCHEMA}
+def source_schemas(step: str, source: Source) -> dict[int, pa.Schema]:
+    """Of the rows that a step reads, as they are carried, and of those that it rejects. Raises as `carried`."""
+    return {MAIN_PORT: carried(step, source.schema), REJECTED_PORT: REJECTED_SCHEMA}
 
 
 def endless_source(step: Step) -> str | None:

@@ -40,6 +40,8 @@ def with_event_time(
     name, expression = named_column(column, stage.schema, step.name)
     if pure_column(expression) == name and name in stage.schema.names:  # which is quicker than to bind it
         time_type = plain_type(stage.schema.field(name).type)
+        if pa.types.is_dictionary(stage.schema.field(name).type):
+            expression = expression.cast(time_type)
     else:
         time_type = lower_for_step(expression, stage.schema, step.name, name, "fail", "as event time").data_type
     _check_time_type(step.name, name, time_type)
@@ -63,7 +65,7 @@ def with_event_time(
     if pure_column(expression) != name:
         outputs = {existing: Expression(Column(existing)) for existing in stage.schema.names} | {name: expression}
         step.source = ProjectedSource(step.source, list(outputs.items()), step.name)
-        step.schemas = source_schemas(step.source)
+        step.schemas = source_schemas(step.name, step.source)
     step.event_time = EventTime(name, FixedLag(0) if policy is None else policy, idle_timeout_us, throttle)
     step.time = name
 

@@ -75,6 +75,10 @@ def _schema_difference(left: pa.Schema, right: pa.Schema) -> str:
 
 def merged_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
     """Of a union of equal columns: one may hold nulls if it may in any input."""
-    return pa.schema(
-        [fields[0].with_nullable(any(field.nullable for field in fields)) for fields in zip(*schemas, strict=True)]
-    )
+    return pa.schema([_merged_field(fields) for fields in zip(*schemas, strict=True)])
+
+
+def _merged_field(fields: Sequence[pa.Field]) -> pa.Field:
+    first = fields[0].with_nullable(any(field.nullable for field in fields))
+    # Metadata may say that it is an extension type, which it is only if it is everywhere.
+    return first if all(field.metadata == first.metadata for field in fields) else first.remove_metadata()

@@ -18,6 +18,47 @@ GROWTH = 8
 """So many times as many rows are decoded next, if those that came were small."""
 
 
+def is_stored_as(field: pa.Field, stored: pa.DataType, file_format: str) -> bool:
+    """Is this what a column becomes in a file? Parquet lacks types: date64, time32[s] and others."""
+    if stored.equals(field.type):
+        return True
+    if file_format != "parquet":
+        return False
+    import pyarrow.parquet as pq
+
+    file = pa.BufferOutputStream()
+    schema = pa.schema([field])
+    try:
+        with pq.ParquetWriter(file, schema) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays([pa.nulls(0, field.type)], schema=schema))
+    except pa.ArrowException:
+        return False
+    return bool(pq.read_schema(pa.BufferReader(file.getvalue())).field(0).type.equals(stored))
+
+
+def with_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of a file in the types of the schema that a user gave, of which they are stored."""
+    if rows.schema.types == schema.types:
+        return rows
+    columns = [
+        column if column.type == field.type else in_type(column, field.type)
+        for column, field in zip(rows.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+def in_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """A column in another type, which may be a dictionary or an extension type, or what those are carried as."""
+    if isinstance(wanted, pa.BaseExtensionType):
+        return wanted.wrap_array(in_type(column, wanted.storage_type))
+    if pa.types.is_dictionary(wanted):
+        values = in_type(column, wanted.value_type).dictionary_encode()
+        return pa.DictionaryArray.from_arrays(values.indices.cast(wanted.index_type), values.dictionary)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.cast(wanted)
+
+
 class ParquetReader:
     """Place: (row, 0, 0, 0).
 
@@ -28,6 +69,7 @@ class ParquetReader:
     def __init__(
         self, filesystem: Any, path: str, schema: pa.Schema, place: Place, batch_rows: int, bounds: Bounds
     ) -> None:
+        self.schema = schema
         self.names = schema.names
         self.row = place[0]
         self.bounds = bounds
@@ -61,7 +103,8 @@ class ParquetReader:
             first = self.row
             self.row += batch.num_rows - skipped
             self._adapt(batch)
-            return FileRows(batch.slice(skipped).select(self.names), (self.row, 0, 0, 0), first, [])
+            rows = with_types(batch.slice(skipped).select(self.names), self.schema)
+            return FileRows(rows, (self.row, 0, 0, 0), first, [])
         return None
 
     def _adapt(self, batch: pa.RecordBatch) -> None:

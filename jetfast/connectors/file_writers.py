@@ -142,7 +142,7 @@ def _write_nothing(schema: pa.Schema, file_format: str) -> Exception | None:
     """Return the error of writing a file without rows; None if that works."""
     try:
         writer = open_table_writer(pa.BufferOutputStream(), file_format, schema)
-        writer.write_table(schema.empty_table())
+        writer.write_table(pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema))
         writer.close()
     except (pa.ArrowException, ValueError) as error:
         return error

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from jetfast.connectors.columnar_files import is_stored_as
 from jetfast.connectors.file_formats import ReadOptions
 from jetfast.connectors.file_listing import Groups, group_files, list_files
 from jetfast.connectors.file_readers import FileFacts, csv_header, look_at_file
@@ -134,7 +135,7 @@ def _difference(found: FoundFiles, name: str, facts: FileFacts) -> str | None:
     assert facts.schema is not None
     types = {field.name: field.type for field in facts.schema}
     for field in found.schema:
-        if field.name in types and not types[field.name].equals(field.type):
+        if field.name in types and not is_stored_as(field, types[field.name], found.file_format):
             return f"column {field.name!r} is {field.type} in {found.schema_file!r} and {types[field.name]} in {name!r}"
     return _name_difference(found, name, facts.schema.names)
 

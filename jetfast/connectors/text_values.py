@@ -20,6 +20,8 @@ class Inexpressible(ValueError):
 def plain_type(column_type: pa.DataType) -> pa.DataType:
     """Return the type as which text holds a column: without dictionaries, views and durations."""
     types = pa.types
+    if isinstance(column_type, pa.BaseExtensionType):
+        return plain_type(column_type.storage_type)
     if types.is_dictionary(column_type):
         return plain_type(column_type.value_type)
     if types.is_string_view(column_type):

@@ -19,6 +19,7 @@ from jetfast.control.watermark_explanation import WatermarkExplanation, explain_
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobCancelledError, JobDefinitionError
+from jetfast.kernels.carried import restored_schema
 
 WAIT_STEP_S = 0.1
 """Longest single wait: a Ctrl-C that comes just before it, or on Windows during it, is only seen after it."""
@@ -269,7 +270,7 @@ class Job:
         Raises JobDefinitionError if there is no such sink.
         """
         vertex = self._collect_vertex(name)
-        schema = self._dag.inbound(vertex)[0].schema
+        schema = restored_schema(self._dag.inbound(vertex)[0].schema)
         return pa.Table.from_batches(self.runner.collected(vertex), schema=schema)
 
     def to_arrow(self) -> pa.Table:

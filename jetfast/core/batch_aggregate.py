@@ -151,12 +151,22 @@ def check_inputs(
     aggregate: BatchAggregate, names: Sequence[str], types: Sequence[pa.DataType]
 ) -> tuple[pa.DataType, pa.DataType]:
     """Return the types of states and results over columns of these names and types; TypeError if there are none."""
+    for data_type in types:
+        if holds_union(data_type):  # Arrow ends the process when it makes a null of one
+            raise TypeError(f"{aggregate.label} cannot keep a union, got {data_type}; make columns of its members")
     inputs = pa.schema(list(zip(names, map(plain_type, types), strict=True)))
     made = aggregate.state_type(inputs), aggregate.result_type(inputs)
     for data_type in made:
         if not isinstance(data_type, pa.DataType):
             raise TypeError(f"{aggregate.label} must give Arrow types for its state and result, not {data_type!r}")
     return made
+
+
+def holds_union(data_type: pa.DataType) -> bool:
+    """Is a type a union, or is there one in it?"""
+    if pa.types.is_union(data_type):
+        return True
+    return any(holds_union(data_type.field(index).type) for index in range(data_type.num_fields))
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:

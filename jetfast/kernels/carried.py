@@ -1,8 +1,10 @@
-"""The form in which batches carry Arrow types: what kernels and Arrow's functions cannot work on is converted at the door.
+"""The form in which batches carry Arrow types: what kernels and Arrow's functions cannot work on is converted.
 
 - An extension type is carried as its storage. Fields keep the type, and `restored_schema` puts it back at the exit.
 - Run-end-encoded columns are decoded.
-- A dictionary keeps its codes if its values are flat. A dictionary of views becomes one of text or bytes.
+- A dictionary keeps its codes if its values are flat. A dictionary of views becomes one of text or bytes. A null among
+  the values of a dictionary is taken out: its rows are null.
+- Views of lists become lists: Arrow casts them to damaged ones where a list is null.
 - Inside lists, structs and maps, views become text or bytes, and dictionaries and run ends are decoded.
 """
 
@@ -14,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 TYPE_KEY = b"jetfast.type"
-"""Metadata of a field whose column is carried as the storage of an extension type: its schema of one field, serialized."""
+"""Metadata of a field whose column is carried as the storage of an extension type: a schema of that field."""
 
 _types = pa.types
 
@@ -94,10 +96,13 @@ def _carried(data_type: pa.DataType, *, inside: bool) -> pa.DataType:
         return pa.string()
     if inside and _types.is_binary_view(data_type):
         return pa.binary()
+    if _types.is_list_view(data_type) or _types.is_large_list_view(data_type):
+        item = data_type.value_field.with_type(_carried(data_type.value_type, inside=True))
+        return pa.list_(item) if _types.is_list_view(data_type) else pa.large_list(item)
     carried = _with_parts(data_type, lambda part: _carried(part, inside=True))
     if _types.is_union(data_type) and carried != storage_type(data_type):
         raise TypeError(
-            "cannot be carried: a union holds views, dictionaries or run ends; take its members apart into columns first"
+            "cannot be carried: a union holds views, dictionaries or run ends; make columns of its members first"
         )
     return carried
 
@@ -138,7 +143,7 @@ def _with_parts(data_type: pa.DataType, change: Callable[[pa.DataType], pa.DataT
 
 
 def carried_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a record batch with its columns as they are carried. ValueError names a column that cannot be converted."""
+    """Return a record batch with its columns as they are carried. ValueError names a column that cannot be."""
     try:
         schema = carried_schema(rows.schema)
     except TypeError as error:
@@ -155,7 +160,7 @@ def carried_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
 def carried_array(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Return an array in its carried type, or in the one that it has inside others."""
     data_type = array.type
-    if data_type == wanted:
+    if data_type == wanted and not (_types.is_dictionary(data_type) and array.dictionary.null_count):
         return array
     if isinstance(data_type, pa.BaseExtensionType):
         return carried_array(array.storage, wanted)
@@ -164,7 +169,13 @@ def carried_array(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if _types.is_dictionary(data_type):
         if _types.is_dictionary(wanted):
             values = carried_array(array.dictionary, wanted.value_type)
-            return pa.DictionaryArray.from_arrays(array.indices, values, ordered=wanted.ordered)
+            codes = array.indices
+            if values.null_count:  # a row without a value must look like one
+                there = pc.is_valid(values)
+                places = np.cumsum(there.to_numpy(zero_copy_only=False)) - 1
+                codes = pa.array(places, mask=pc.invert(there).to_numpy(zero_copy_only=False)).take(codes)
+                values = values.drop_null()
+            return pa.DictionaryArray.from_arrays(codes.cast(wanted.index_type), values, ordered=wanted.ordered)
         return carried_array(array.dictionary, wanted).take(array.indices)
     if _types.is_nested(data_type):
         return _carried_nested(array, wanted)
@@ -190,9 +201,16 @@ def _carried_nested(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     elif _types.is_fixed_size_list(wanted):
         size = wanted.list_size
         children = [carried_array(array.values.slice(array.offset * size, count * size), wanted.value_type)]
-    elif _types.is_list_view(wanted) or _types.is_large_list_view(wanted):
-        buffers += [_numbers(array.offsets.to_numpy()), _numbers(array.sizes.to_numpy())]
-        children = [carried_array(array.values, wanted.value_type)]
+    elif _types.is_list_view(array.type) or _types.is_large_list_view(array.type):
+        starts, sizes = array.offsets.to_numpy().astype(np.int64), array.sizes.to_numpy().astype(np.int64)
+        if array.null_count:
+            sizes = np.where(valid, sizes, 0)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        places = np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])
+        first, behind = (int(places.min()), int(places.max()) + 1) if len(places) else (0, 0)
+        items = carried_array(array.values.slice(first, behind - first), wanted.value_type)
+        buffers.append(_numbers(offsets.astype(np.int32 if _types.is_list(wanted) else np.int64)))
+        children = [items.take(pa.array(places - first))]
     else:
         offsets = array.offsets.to_numpy()
         first, behind = int(offsets[0]), int(offsets[-1])

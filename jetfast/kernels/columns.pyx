@@ -138,6 +138,20 @@ cdef cbool _is_converted(const vector[ColumnType]& types):
     return False
 
 
+cdef cbool _has_null_values(const Rows& rows):
+    """Is there a dictionary with a null among its values? Its rows are null, though their codes are not."""
+    cdef size_t index
+    for index in range(rows.columns.size()):
+        if rows.columns[index].view.layout == Layout.dictionary and rows.columns[index].view.dictionary.null_count > 0:
+            return True
+    return False
+
+
+cdef Batch _carried_batch(object schema, Rows& rows):
+    cdef Batch batch = make_batch(schema, rows)
+    return Batch.from_arrow(carried_rows(batch.to_arrow())) if _has_null_values(batch.rows) else batch
+
+
 cdef cbool _has_metadata(const vector[ColumnType]& types):
     cdef size_t index
     for index in range(types.size()):
@@ -298,7 +312,7 @@ cdef class Batch:
             schema = carried_schema(schema)
         # This takes less time than to let go of the GIL and to get it back.
         cdef Rows rows = import_rows(types, _array_pointer(array_capsule))
-        return make_batch(schema, rows)
+        return _carried_batch(schema, rows)
 
     @staticmethod
     def empty(schema):
@@ -911,7 +925,7 @@ def batches_from_arrow(source, rows_max=65536):
         else:
             with nogil:
                 rows = import_rows(types, &array)
-            batch = make_batch(schema, rows)
+            batch = _carried_batch(schema, rows)
         yield from _sliced(batch, limit)
 
 
@@ -928,6 +942,7 @@ def batches_with_origin(items not None, Py_ssize_t start, int64_t rows_max, part
     cdef vector[ColumnType] types
     cdef vector[Rows] pieces
     cdef ArrowArray array
+    cdef size_t index
     cdef int code = 0
     first = items[start]
     schema = first.schema
@@ -958,6 +973,10 @@ def batches_with_origin(items not None, Py_ssize_t start, int64_t rows_max, part
         clock.leave()
     if code != 0:
         stream.fail(code)
+    for index in range(pieces.size()):
+        if _has_null_values(pieces[index]):
+            carried = [Batch.from_arrow(item) for item in record_batches[: pieces.size()]]
+            return BatchRun.of(carried).with_origin(partition, first_row)
     return make_run(carried_schema(schema) if _has_metadata(types) else schema, pieces).with_origin(partition, first_row)
 
 

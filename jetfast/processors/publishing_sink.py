@@ -28,6 +28,7 @@ class PublishingSinkProcessor(SinkWriterProcessor):
     def __init__(self, sink: PublishingSink, schema: pa.Schema) -> None:
         super().__init__(sink, schema)
         self.publishing_sink = sink
+        self.has_dictionaries = any(pa.types.is_dictionary(data_type) for data_type in schema.types)
         self.publisher: Publisher | None = None
         self.gathered: dict[str, pa.RecordBatch] = {}
         """Rows since the last snapshot, by publication."""
@@ -49,7 +50,7 @@ class PublishingSinkProcessor(SinkWriterProcessor):
             return super().process(ordinal, batch)
         identity = TransactionId(self.context.execution_id, self.context.index, self.sequence)
         self.sequence += 1
-        self.gathered[self.owner.text(identity)] = batch.to_arrow()
+        self.gathered[self.owner.text(identity)] = self.with_types(batch).to_arrow()
         self.context.counters["rows_written"] += batch.row_count
         return ()
 
@@ -63,14 +64,28 @@ class PublishingSinkProcessor(SinkWriterProcessor):
         self.gathered = {}
         if not self.waiting:
             return ()
-        columns = [list(self.waiting), [rows.serialize().to_pybytes() for rows in self.waiting.values()]]
+        columns = [list(self.waiting), [self._encode(rows) for rows in self.waiting.values()]]
         return (StateBatch(BY_KEYS, UNPUBLISHED, pa.record_batch(columns, schema=_STATE_SCHEMA), _STATE_KEYS),)
 
     def restore_snapshot(self, state: StateBatch) -> None:
         if state.kind != UNPUBLISHED:
             super().restore_snapshot(state)
         for publication, rows in zip(*state.rows.columns, strict=True):
-            self.waiting[publication.as_py()] = pa.ipc.read_record_batch(rows.as_buffer(), self.schema)
+            self.waiting[publication.as_py()] = self._decode(rows.as_buffer())
+
+    def _encode(self, rows: pa.RecordBatch) -> bytes:
+        """A message of Arrow's; where there are dictionaries a stream, for a message does not hold them."""
+        if not self.has_dictionaries:
+            return bytes(rows.serialize().to_pybytes())
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_batch(rows)
+        return bytes(sink.getvalue().to_pybytes())
+
+    def _decode(self, rows: pa.Buffer) -> pa.RecordBatch:
+        if not self.has_dictionaries:
+            return pa.ipc.read_record_batch(rows, self.schema)
+        return pa.ipc.open_stream(rows).read_next_batch()
 
     def finish_restore(self) -> None:
         reach("restore_before_commit")

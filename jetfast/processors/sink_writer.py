@@ -5,21 +5,26 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from jetfast.core.batch import Batch, BatchRun
+from jetfast.core.batch import Batch, BatchRun, put_beside
 from jetfast.core.items import Output
 from jetfast.core.processor import Processor, ProcessorContext, StateBatch
 from jetfast.core.source import Sink, SinkWriter
 from jetfast.errors import JetfastError, JobFailedError
+from jetfast.kernels.carried import carried_schema
 
 Result = TypeVar("Result")
 
 
 class SinkWriterProcessor(Processor):
-    """Hands batches to one writer of a sink; what was not finished when the processor is closed is aborted."""
+    """Hands batches to one writer of a sink; what was not finished when the processor is closed is aborted.
+
+    `schema` is that of the rows that will come, with the extension types that they had before they were carried.
+    """
 
     def __init__(self, sink: Sink, schema: pa.Schema) -> None:
         self.sink = sink
         self.schema = schema
+        self.restores_types = carried_schema(schema) is not schema
         self.cooperative = sink.cooperative
         self.writer: SinkWriter | None = None
 
@@ -30,9 +35,13 @@ class SinkWriterProcessor(Processor):
 
     def process(self, ordinal: int, batch: Batch) -> tuple[Output, ...]:
         assert self.writer is not None
-        call_writer(self.sink, "write", self.writer.write, batch)
+        call_writer(self.sink, "write", self.writer.write, self.with_types(batch))
         self.context.counters["rows_written"] += batch.row_count
         return ()
+
+    def with_types(self, batch: Batch) -> Batch:
+        """The rows with their extension types."""
+        return put_beside(self.schema, [batch]) if self.restores_types else batch
 
     def save_snapshot(self) -> tuple[StateBatch, ...]:
         """Nothing is saved: what was written before the snapshot must be there whatever happens to this process."""
@@ -65,7 +74,7 @@ class PlainSinkProcessor(SinkWriterProcessor):
         assert self.writer is not None
         write = self.writer.write
         for batch in batches:
-            call_writer(self.sink, "write", write, batch)
+            call_writer(self.sink, "write", write, self.with_types(batch))
         self.context.counters["rows_written"] += batches.row_count
         return ()
 

@@ -122,7 +122,7 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
             return super().process(ordinal, batch)
         if self.current is None:
             self._begin(transactions)
-        call_writer(self.sink, "write", transactions.write, batch)
+        call_writer(self.sink, "write", transactions.write, self.with_types(batch))
         self.context.counters["rows_written"] += batch.row_count
         return ()
 

@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from jetfast.core.batch import Batch
 from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.core.routing import RoutingKind
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
-from jetfast.errors import JobDefinitionError
+from jetfast.errors import JobDefinitionError, JobFailedError
 from jetfast.processors.peek import Peek
 from jetfast.processors.sort_rows import SortRows
 from jetfast.testing import verify_processor
@@ -188,3 +189,76 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
 def test_a_wrong_step_is_an_error_at_build(build: Callable[[Any], object], message: str) -> None:
     with pytest.raises(JobDefinitionError, match=re.escape(message)):
         build(rows_stage())
+
+
+def run_sorted(data_type, values, **settings):
+    rows = pa.table({"x": pa.array(values, data_type), "y": range(len(values))})
+    stage = jf.Pipeline("sorted").read(jf.memory([rows.slice(0, 2), rows.slice(2)]))
+    return [row["y"] for row in run(stage.sort("x", "y", **settings))]
+
+
+@pytest.mark.parametrize(
+    "data_type",
+    [
+        pa.string_view(),
+        pa.binary_view(),
+        pa.float16(),
+        pa.bool_(),
+        pa.decimal32(9, 1),
+        pa.dictionary(pa.int8(), pa.string()),
+    ],
+    ids=str,
+)
+def test_rows_are_sorted_by_several_columns_of_every_type_that_has_an_order(data_type):
+    low, high = {pa.bool_(): (False, True), pa.float16(): (1.5, 2.5), pa.binary_view(): (b"a", b"b")}.get(
+        data_type, (Decimal("1.5"), Decimal("2.5")) if pa.types.is_decimal(data_type) else ("a", "b")
+    )
+    assert run_sorted(data_type, [high, None, low, high, low]) == [2, 4, 0, 3, 1]
+    assert run_sorted(data_type, [high, None, low, high, low], descending=[True, True]) == [3, 0, 4, 2, 1]
+
+
+def test_a_column_without_an_order_is_refused_by_name_and_one_beside_it_is_not():
+    rows = pa.table({"x": [[1], [2]], "y": [2, 1]})
+    stage = jf.Pipeline("sorted").read(jf.memory(rows))
+    with pytest.raises(JobDefinitionError, match="column 'x' of type list<item: int64> has no order"):
+        stage.sort("y", "x")
+    assert [row["x"] for row in run(stage.sort("y"))] == [[2], [1]]
+
+
+def test_the_error_of_a_function_of_rows_names_the_row():
+    def half(row):
+        return {"v": row["v"] // (row["v"] - 3)}
+
+    rows = jf.memory(pa.table({"v": range(6)}))
+    stage = jf.Pipeline("rows").read(rows).map_rows(half, schema=pa.schema([("v", pa.int64())]))
+    with pytest.raises(JobFailedError, match=r"half failed on row 3, \{'v': 3\}: ZeroDivisionError"):
+        run(stage)
+    stage = (
+        jf.Pipeline("rows")
+        .read(rows)
+        .map_rows(
+            lambda row: None if row["v"] < 2 else {"v": "four" if row["v"] == 4 else 1},
+            schema=pa.schema([("v", pa.int64())]),
+        )
+    )
+    with pytest.raises(JobFailedError, match=r"failed on row 4, \{'v': 4\}: ArrowInvalid"):
+        run(stage)
+    stage = (
+        jf.Pipeline("rows")
+        .read(rows)
+        .flat_map(lambda row: [{"v": 1}, {"v": [] if row["v"] == 2 else 2}], schema=pa.schema([("v", pa.int64())]))
+    )
+    with pytest.raises(JobFailedError, match=r"failed on row 2, \{'v': 2\}: ArrowInvalid"):
+        run(stage)
+
+
+def test_a_function_that_gives_a_column_without_a_type_is_refused():
+    stage = jf.Pipeline("rows").read(jf.memory(pa.table({"v": range(6)})))
+    with pytest.raises(JobDefinitionError, match=r"column 'w' without a type \(null\) .*give schema="):
+        stage.map_batches(lambda rows: rows.append_column("w", pa.array([None] * rows.num_rows)))
+
+
+def test_columns_of_one_name_are_refused_where_they_are_read():
+    rows = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    with pytest.raises(JobDefinitionError, match="'memory': 2 columns are named 'a'; give each"):
+        jf.Pipeline("twice").read(jf.memory(rows))

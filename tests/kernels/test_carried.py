@@ -1,4 +1,4 @@
-"""The form in which batches carry Arrow types: every type comes in, moves, is sent, and goes out with its extension type."""
+"""The form in which batches carry Arrow types: each comes in, moves, is sent, and leaves as it should."""
 
 import uuid
 from typing import Any
