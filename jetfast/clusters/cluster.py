@@ -72,7 +72,7 @@ class Cluster(ABC):
         progress : shown by `job.wait()`: a bar on a terminal, else log lines; False: nothing
         two_stage : aggregate near the source first (True), never (False), or where it pays (None)
         max_watermark_retention : a watermark is kept back for other inputs that lag for at most so long, such as "10s",
-            by the first step where several inputs come together; what comes later is late. Default: as long as they lag
+            in all steps on its way together; what comes later is late. Default: as long as they lag
 
         Raises JobDefinitionError and TypeError, before anything runs, for what cannot be meant or cannot go together.
         """

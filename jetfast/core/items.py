@@ -13,7 +13,7 @@ time, watermarks.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from jetfast.core.batch import Batch, BatchRun
@@ -44,6 +44,8 @@ class Watermark:
     """Event time has reached `value` (int64 microseconds)."""
 
     value: int
+    held: int = field(default=0, compare=False)
+    """How long it has been kept back for inputs that lag, in sixteenths of `max_watermark_retention`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,6 +244,28 @@ class TopHistory:
         else:
             self._pending.append((slot, top))
 
+    def observe_held(self, top: int, now_us: int, held: int) -> None:
+        """As `observe` of a time that was seen so many sixteenths of the delay ago."""
+        if held == 0 or self._delay_us == 0:
+            self.observe(top, now_us)
+            return
+        slot = self._advance(now_us) - held
+        if slot + self._slots <= self._elapsed_us * SAMPLES_PER_DELAY // self._delay_us:
+            self._matured = max(self._matured, top)
+        if any(seen <= slot and other >= top for seen, other in self._pending):
+            return
+        kept = [(seen, other) for seen, other in self._pending if seen < slot or other > top]
+        self._pending = deque(sorted([*kept, (slot, top)]))
+        self._top = max(self._top, top)
+
+    def held(self, top: int, now_us: int) -> int:
+        """Return for how many sixteenths of the delay a time, or a greater one, has been seen."""
+        slot = self._advance(now_us)
+        if top <= self._matured:
+            return SAMPLES_PER_DELAY
+        seen = next((seen for seen, other in self._pending if other >= top), slot)
+        return 0 if seen >= slot else min(slot - seen + 1, SAMPLES_PER_DELAY)
+
     def matured(self, now_us: int) -> int:
         """Return the greatest time of the rows that were seen a delay ago or before; MIN_TIME if there is none."""
         self._advance(now_us)

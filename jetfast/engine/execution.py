@@ -42,7 +42,7 @@ from jetfast.engine.outbound_edge import (
 )
 from jetfast.engine.processor_tasklet import ProcessorTasklet
 from jetfast.engine.restored_state import RestoredState
-from jetfast.engine.retaining_inbound import RetainingInbound, retaining_vertices
+from jetfast.engine.retaining_inbound import RetainingInbound, covered_edges, retaining_vertices
 from jetfast.engine.settling_tasklet import SettlingTasklet
 from jetfast.engine.snapshot_context import SnapshotContext
 from jetfast.engine.snapshot_store import SnapshotArea, SnapshotStore
@@ -152,6 +152,8 @@ class Execution:
         self.check_times = is_debug() if check_times is None else check_times
         self.retaining: set[str] = set()
         """Vertices that go by `Dag.max_watermark_retention_us`."""
+        self.covered_edges: dict[str, frozenset[int]] = {}
+        """As `retaining_inbound.covered_edges`, if there is a retention."""
         self.watermarks_seen: dict[str, tuple[int, int]] = {}
         """By tasklet: the watermark that it was last seen to have, and the wall clock when that was new."""
         self.activity_seen: dict[str, tuple[int, int]] = {}
@@ -184,6 +186,7 @@ class Execution:
         self.remote_items = remote_queue_items(plan.edges, self.memory_limit and self.memory_limit // 2)
         if self.dag.max_watermark_retention_us is not None:
             self.retaining = retaining_vertices(plan)
+            self.covered_edges = covered_edges(plan)
         processors: dict[tuple[str, int], Processor] = {}
         try:
             restored = self._open_snapshots(plan)
@@ -454,8 +457,9 @@ class Execution:
         if not edges:
             return None
         retention_us = self.dag.max_watermark_retention_us
-        if retention_us is not None and name in self.retaining:
-            return RetainingInbound(f"{name}-{index}", edges, self.now_us, retention_us, self.guarantee)
+        if retention_us is not None and name in self.covered_edges:
+            covered = self.covered_edges[name]
+            return RetainingInbound(f"{name}-{index}", edges, self.now_us, retention_us, self.guarantee, covered)
         return Inbound(f"{name}-{index}", edges, self.now_us, self.guarantee)
 
     def _outbox(self, plan: ExecutionPlan, name: str, index: int) -> Outbox:

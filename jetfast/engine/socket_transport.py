@@ -46,6 +46,7 @@ import pyarrow as pa
 
 from jetfast.core.batch import Batch
 from jetfast.core.items import ACTIVE, DONE, IDLE, Barrier, ControlItem, Item, Watermark
+from jetfast.core.watermark_policies import SAMPLES_PER_DELAY
 from jetfast.engine.shared_rings import can_share, make_ring, map_ring
 from jetfast.engine.transport import ChannelId, PeerStatistics
 from jetfast.errors import ProtocolError, TransportError
@@ -577,7 +578,7 @@ class _Peer:
         if kind == _ROWS:
             return _ArrivingRows(receiver, _EncodedRows(pooled_memory(byte_count), origin_bytes, flag), value)
         if kind == _WATERMARK:
-            receiver.arrive(Watermark(value))
+            receiver.arrive(Watermark(value, min(flag, SAMPLES_PER_DELAY)))
         elif kind == _BARRIER:
             receiver.arrive(Barrier(value, bool(flag)))
         elif kind in _SIGNALS:
@@ -643,7 +644,7 @@ def _decode_schema(payload: memoryview) -> tuple[pa.Schema, int]:
 
 def _control_frame(channel: ChannelId, item: ControlItem) -> bytes:
     if isinstance(item, Watermark):
-        return _HEAD.pack(_WATERMARK, 0, 0, *channel, 0, item.value)
+        return _HEAD.pack(_WATERMARK, item.held, 0, *channel, 0, item.value)
     if isinstance(item, Barrier):
         return _HEAD.pack(_BARRIER, int(item.terminal), 0, *channel, 0, item.snapshot_id)
     return _HEAD.pack(_KINDS[item], 0, 0, *channel, 0, 0)

@@ -12,7 +12,7 @@ from jetfast.core.batch import Batch
 from jetfast.core.items import ACTIVE, DONE, IDLE, Watermark
 from jetfast.core.routing import ALL_TO_ONE, ISOLATED, partitioned
 from jetfast.engine.execution_plan import make_execution_plan
-from jetfast.engine.retaining_inbound import RetainingInbound, retaining_vertices
+from jetfast.engine.retaining_inbound import RetainingInbound, covered_edges, retaining_vertices
 from jetfast.errors import DurationError
 from jetfast.testing import VirtualClock, scripted, silence
 from tests.engine.graphs import Passing, ScriptedSource, batch_of, graph
@@ -126,6 +126,49 @@ def test_a_path_that_has_not_passed_one_before_makes_a_further_vertex_retain():
     keyed = {"routing": partitioned("key")}
     plan = plan_of(("a", "window", keyed), ("window", "both", keyed), ("b", "both", {**keyed, "ordinal": 1}))
     assert retaining_vertices(plan) == {"window", "both"}
+
+
+@pytest.mark.parametrize("catches_up_at", [0, 40, 80, 120, 10_000])
+def test_a_watermark_is_kept_once_on_its_way_and_not_once_at_each_union(catches_up_at):
+    """`a` and `b` meet, what they give meets `c`. `b` lags for a while, and `c` always."""
+    first = retaining_world(1, 1)
+    second = World(1, 1, make=partial(RetainingInbound, retention_us=RETENTION_US, covered={0}))
+    second.put(1, 0, Watermark(1))
+    first.put(1, 0, Watermark(1))
+    kept = None
+    for now in range(2 * RETENTION_US):
+        first.now_us = second.now_us = now
+        given = first.put(0, 0, *([Watermark(50)] if now == 0 else []))
+        given += first.put(1, 0, *([Watermark(60)] if now == catches_up_at else []))
+        if Watermark(50) in second.put(0, 0, *given):
+            kept = now
+            break
+    assert kept is not None
+    assert RETENTION_US * 13 // 16 <= kept <= RETENTION_US * 17 // 16
+
+
+def test_queues_of_one_covered_edge_wait_for_each_other():
+    world = World(2, 1, make=partial(RetainingInbound, retention_us=RETENTION_US, covered={0}))
+    world.put(1, 0, Watermark(1))
+    world.put(0, 1, Watermark(2))
+    world.put(0, 0, Watermark(50, 16))
+    world.now_us = 10 * RETENTION_US
+    world.put(0, 0)
+    assert world.inbound.watermark == 2, "rows of the other queue of this edge are on their way"
+    assert world.put(0, 1, Watermark(50, 16)) + world.put(0, 1) == [Watermark(50)]
+
+
+def test_only_vertices_whose_watermarks_meet_others_again_count_how_long_they_were_kept():
+    keyed = {"routing": partitioned("key")}
+    alone = plan_of(("a", "window", keyed), ("window", "sink", {"routing": ALL_TO_ONE}))
+    assert covered_edges(alone) == {"window": frozenset()}
+    again = plan_of(
+        ("a", "window", keyed),
+        ("window", "later", keyed),
+        ("later", "both", keyed),
+        ("b", "both", {**keyed, "ordinal": 1}),
+    )
+    assert covered_edges(again) == {"window": frozenset(), "later": frozenset({0}), "both": frozenset({0})}
 
 
 SCHEMA = pa.schema([("time", pa.timestamp("us")), ("key", pa.string())])
