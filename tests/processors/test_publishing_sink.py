@@ -178,3 +178,19 @@ def test_each_row_has_an_effect_once_whatever_fails() -> None:
             except RestartableError:
                 continue
         assert receiver.ids() == list(range(30)), f"seed {seed}"
+
+
+def test_a_column_of_a_dictionary_is_published_after_a_restart() -> None:
+    rows = pa.record_batch({"id": pa.array(["a", None, "a"]).dictionary_encode()})
+    processor = PublishingSinkProcessor(Receiver(), rows.schema)
+    context = ProcessorContext("sink", guarantee=Guarantee.EXACTLY_ONCE)
+    processor.open(context)
+    processor.process(0, Batch.from_arrow(rows))
+    states = processor.save_snapshot()
+    receiver = Receiver()
+    restored = PublishingSinkProcessor(receiver, rows.schema)
+    restored.open(context)
+    for state in states:
+        restored.restore_snapshot(state)
+    restored.finish_restore()
+    assert list(receiver.received.values()) == [["a", None, "a"]]
