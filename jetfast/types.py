@@ -6,6 +6,7 @@ Event time is int64 microseconds since 1970-01-01 UTC; MIN_TIME and MAX_TIME are
 import re
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from typing import Self
 
 from jetfast.errors import DurationError, JobDefinitionError
 
@@ -15,6 +16,40 @@ PARTITION_COUNT = 271
 BATCH_ROWS_MAX = 65536
 
 Duration = str | timedelta
+Timeout = Duration | float | None
+"""How long a call waits: a duration, or seconds; None: without limit."""
+
+
+class SpelledEnum(Enum):
+    """An enum whose members are also found by text: name or value in any case, words joined by "-", "_", " " or not.
+
+    `Guarantee("EXACTLY_ONCE")`, `Guarantee("exactly once")` and `Guarantee("exactly-once")` are one member.
+    """
+
+    @classmethod
+    def _missing_(cls, value: object) -> "SpelledEnum | None":
+        if not isinstance(value, str):
+            return None
+        wanted = cls._spell(value)
+        return next((each for each in cls if wanted in (cls._spell(each.name), cls._spell(str(each.value)))), None)
+
+    @classmethod
+    def _spell(cls, text: str) -> str:
+        return re.sub(r"[-_\s]+", "", text).lower()
+
+    @classmethod
+    def of(cls, value: object, what: str) -> Self:
+        """Return a member for itself or its text. JobDefinitionError: no member is spelled so; TypeError: no text."""
+        if not isinstance(value, cls | str):
+            raise TypeError(f"{what} must be one of {cls._choices()}, got {value!r}")
+        try:
+            return cls(value)
+        except ValueError:
+            raise JobDefinitionError(f"{what} must be one of {cls._choices()}, got {value!r}") from None
+
+    @classmethod
+    def _choices(cls) -> str:
+        return ", ".join(f"{cls.__name__}.{each.name} ({each.value!r})" for each in cls)
 
 
 class Signal(Enum):
@@ -93,6 +128,22 @@ def non_negative_duration_us(value: Duration, what: str) -> int:
     if result < 0:
         raise DurationError(f"{what} must not be negative, got {value!r}")
     return result
+
+
+def timeout_s(value: Timeout, what: str = "timeout") -> float | None:
+    """Return a time limit in seconds; None: there is none. A bare number counts seconds, as everywhere in Python.
+
+    Raises TypeError and DurationError as `duration_us`, DurationError for a negative one.
+    """
+    if value is None:
+        return None
+    if isinstance(value, int | float):
+        if isinstance(value, bool):
+            raise TypeError(f"{what} must be a duration or a number of seconds, got {value!r}")
+        if not value >= 0:
+            raise DurationError(f"{what} must not be negative, got {value!r}")
+        return float(value)
+    return non_negative_duration_us(value, what) / 1e6
 
 
 def format_duration(duration: int) -> str:

@@ -23,7 +23,10 @@ class ClusterKind(StrEnum):
 
 
 Kind = Annotated[
-    ClusterKind, typer.Option("--cluster", help="Members: threads here, processes of this host, or tasks of Spark.")
+    ClusterKind,
+    typer.Option(
+        "--cluster", case_sensitive=False, help="Members: threads here, processes of this host, or tasks of Spark."
+    ),
 ]
 Members = Annotated[
     int | None, typer.Option(min=1, help="Members; default: 1 (local), 2 (processes), one for each executor (spark).")

@@ -7,7 +7,6 @@ import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -34,12 +33,11 @@ from jetfast.errors import JobCancelledError, JobDefinitionError
 from jetfast.types import positive_duration_us
 
 
-class GuaranteeName(StrEnum):
-    """What holds for each row after a failure."""
-
-    NONE = "none"
-    AT_LEAST_ONCE = "at-least-once"
-    EXACTLY_ONCE = "exactly-once"
+def _read_guarantee(text: str) -> Guarantee:
+    try:
+        return Guarantee.of(text, "--guarantee")
+    except JobDefinitionError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 FileArgument = Annotated[
@@ -52,7 +50,15 @@ Store = Annotated[str | None, typer.Option(metavar="DIR", help="Snapshot store: 
 Supervise = Annotated[bool, typer.Option("--supervise", help="Start again after a kill, and while a system is away.")]
 StopTimeout = Annotated[str, typer.Option(help="After SIGTERM: time for a last snapshot; then end as in a crash.")]
 Name = Annotated[str | None, typer.Option(help="Name of the job; default: that of the pipeline.")]
-Wanted = Annotated[GuaranteeName | None, typer.Option("--guarantee", help="Default: exactly-once with --store.")]
+Wanted = Annotated[
+    Guarantee | None,
+    typer.Option(
+        "--guarantee",
+        parser=_read_guarantee,
+        metavar="[none|at-least-once|exactly-once]",
+        help="Default: exactly-once with --store.",
+    ),
+]
 Interval = Annotated[str, typer.Option(help="Time between snapshots.")]
 MaxRestarts = Annotated[int | None, typer.Option(min=0, help="After members that are lost; default: for ever.")]
 OnFailure = Annotated[bool, typer.Option("--suspend-on-failure", help="Suspend the job instead of failing it.")]
@@ -149,7 +155,7 @@ def _submit_and_wait(
         begun = has_begun(opened, options.name or pipeline.name, options.begun_since)
         return cluster.submit(
             pipeline,
-            guarantee=None if options.guarantee is None else Guarantee[options.guarantee.name],
+            guarantee=options.guarantee,
             name=options.name,
             snapshot_store=opened,
             snapshot_interval=options.snapshot_interval,

@@ -35,7 +35,7 @@ class Cluster(ABC):
         pipeline: Pipeline,
         *,
         name: str | None = None,
-        guarantee: Guarantee | None = None,
+        guarantee: Guarantee | str | None = None,
         snapshot_store: SnapshotStore | None = None,
         snapshot_interval: Duration = DEFAULT_SNAPSHOT_INTERVAL,
         max_restarts: int | None = None,
@@ -54,8 +54,9 @@ class Cluster(ABC):
         pipeline : jetfast.Pipeline
         name : of the job; default: the pipeline's. A job whose name the snapshot store knows goes on from its last
             snapshot; one that is completed is refused
-        guarantee : default EXACTLY_ONCE if there is a snapshot store, else NONE. A job gets the weakest of this and of
-            what its sources and the sinks that count can keep; `job.weakened_by` names each part that keeps less
+        guarantee : a Guarantee or its name, such as "exactly-once"; default EXACTLY_ONCE if there is a snapshot store,
+            else NONE. A job gets the weakest of this and of what its sources and the sinks that count can keep;
+            `job.weakened_by` names each part that keeps less
         snapshot_store : of `jetfast.snapshots`; default: that of the cluster. With a guarantee and no store at all
             a LocalCluster keeps snapshots in memory: they survive the loss of members, and not of this process. Other
             clusters need a store that their members share

@@ -8,7 +8,8 @@ from jetfast.clusters.running_jobs import refuse_running
 from jetfast.control.job_outcomes import refuse_completed, refuse_dropped
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
-from jetfast.engine.snapshot_copy import find_exported
+from jetfast.engine.restored_state import count_rows_written
+from jetfast.engine.snapshot_copy import EXPORTED, find_exported
 from jetfast.engine.snapshot_store import SnapshotStore, ValidationRecord
 from jetfast.errors import JobDefinitionError, SnapshotDamaged
 from jetfast.types import Duration, positive_duration_us
@@ -22,7 +23,7 @@ DEFAULT_SNAPSHOT_INTERVAL = "10s"
 class SnapshotWishes:
     """What the user says of snapshots; see `Cluster.submit`."""
 
-    guarantee: Guarantee | None = None
+    guarantee: Guarantee | str | None = None
     store: SnapshotStore | None = None
     interval: Duration = DEFAULT_SNAPSHOT_INTERVAL
     max_restarts: int | None = None
@@ -32,9 +33,7 @@ class SnapshotWishes:
 
     def check(self) -> None:
         """Raise TypeError, JobDefinitionError or DurationError for what cannot be meant."""
-        if self.guarantee is not None and not isinstance(self.guarantee, Guarantee):
-            choices = ", ".join(f"Guarantee.{choice.name}" for choice in Guarantee)
-            raise TypeError(f"guarantee must be one of {choices}, got {self.guarantee!r}")
+        self.wanted()
         check_store(self.store)
         positive_duration_us(self.interval, "snapshot_interval")
         if self.max_restarts is not None:
@@ -47,6 +46,10 @@ class SnapshotWishes:
         for what, value in (("fresh", self.fresh), ("suspend_on_failure", self.suspend_on_failure)):
             if not isinstance(value, bool):
                 raise TypeError(f"{what} must be True or False, got {value!r}")
+
+    def wanted(self) -> Guarantee | None:
+        """Return the guarantee that is wanted, if the user says which. Raises as `check`."""
+        return None if self.guarantee is None else Guarantee.of(self.guarantee, "guarantee")
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def choose_snapshots(
     Raises JobDefinitionError, and what the store raises when it cannot be reached.
     """
     store = wishes.store
-    wanted = wishes.guarantee
+    wanted = wishes.wanted()
     if wanted is None:
         wanted = Guarantee.NONE if store is None else Guarantee.EXACTLY_ONCE
     kept = dag.guarantees(wanted)
@@ -205,8 +208,36 @@ def _look_for_record(job: str, dag: Dag, store: SnapshotStore) -> bool:
 
 def _look_for_exported(job: str, dag: Dag, store: SnapshotStore, name: str) -> None:
     """Refuse a snapshot that is not there, and say what of it has no place in the job."""
-    _compare_steps(job, dag, find_exported(store, name))
+    saved = find_exported(store, name)
+    _compare_steps(job, dag, saved)
     logger.info("job %s: starts from snapshot %r in %s", job, name, store.name)
+    exported = store.read_record(EXPORTED + name)
+    if exported is not None:
+        _tell_repeated(job, dag, store, name, saved, exported.record.exported_from)
+
+
+def _tell_repeated(job: str, dag: Dag, store: SnapshotStore, name: str, saved: ValidationRecord, source: str) -> None:
+    """Say how many rows the job that a snapshot was taken of has written since: they are written again."""
+    found = store.read_record(source) if source else None
+    if found is None or found.record.snapshot is None:
+        return
+    sinks = {vertex for vertex in dag.vertices if not dag.outbound(vertex)} - dag.side_sinks()
+    try:
+        later = store.read_validation(source, found.record.snapshot)
+        before = count_rows_written(store, EXPORTED + name, saved, sinks)
+        rows = count_rows_written(store, source, later, sinks) - before
+    except SnapshotDamaged as error:
+        logger.warning("job %s: rows that are written again cannot be counted: %s", job, error)
+        return
+    if rows > 0:
+        logger.warning(
+            "job %s: %s rows are written again: job %r had written so many more at its last snapshot than at snapshot "
+            "%r. In the same place they are there twice, unless the sink replaces rows by key",
+            job,
+            f"{rows:,}",
+            source,
+            name,
+        )
 
 
 def _compare_steps(job: str, dag: Dag, saved: ValidationRecord) -> None:

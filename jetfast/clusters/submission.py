@@ -189,7 +189,7 @@ def accept_submission(
         pipeline=dag.name,
         pipeline_digest=dag.digest(),
         settling_steps=dag.settling_steps(),
-        guarantee=chosen.guarantee if snapshots.guarantee is None else snapshots.guarantee,
+        guarantee=snapshots.wanted() or chosen.guarantee,
         snapshot_interval_us=positive_duration_us(snapshots.interval, "snapshot_interval"),
         memory_limit_bytes=memory_limit_bytes,
         max_restarts=snapshots.max_restarts,

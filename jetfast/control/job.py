@@ -2,15 +2,21 @@
 
 import html
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from concurrent.futures import wait as wait_for_futures
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from jetfast.control.job_events import CancelAndExportAsked, ExportAsked, RestartAsked, ResumeAsked, SuspendAsked
+from jetfast.control.job_events import (
+    CancelAndExportAsked,
+    ExportAsked,
+    OperationAsked,
+    RestartAsked,
+    ResumeAsked,
+    SuspendAsked,
+)
 from jetfast.control.job_status import TERMINAL, JobStatus
 from jetfast.control.metrics import MemberReport, merge_metrics
 from jetfast.control.progress import describe_end, describe_last_snapshot, make_progress
@@ -20,6 +26,7 @@ from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.errors import JobCancelledError, JobDefinitionError
 from jetfast.kernels.carried import restored_schema
+from jetfast.types import Timeout, timeout_s
 
 WAIT_STEP_S = 0.1
 """Longest single wait: a Ctrl-C that comes just before it, or on Windows during it, is only seen after it."""
@@ -38,6 +45,8 @@ class Job:
         self._progress = progress
         self._sources = [name for name in dag.vertices if not dag.inbound(name)]
         self._sinks = [name for name in dag.vertices if not dag.outbound(name)]
+        side_sinks = dag.side_sinks()
+        self._result_sinks = [name for name in self._sinks if name not in side_sinks]
         self._end_shown = False
         self._left = False
         self.submitted_at_us = time.time_ns() // 1000
@@ -92,22 +101,23 @@ class Job:
         """Why the job is SUSPENDED, if nobody asked for it: an error, with `suspend_on_failure`."""
         return self.runner.coordinator.job.suspension_cause
 
-    def wait(self, timeout: float | None = None) -> None:
+    def wait(self, timeout: Timeout = None) -> None:
         """Wait until the job has ended, showing progress; nothing of it runs any more when this returns.
 
         A suspended job has not ended: somebody else must resume or cancel it.
 
         Parameters
         ----------
-        timeout : seconds; TimeoutError when it has not ended by then (it runs on)
+        timeout : such as "20s", or seconds; TimeoutError when it has not ended by then (it runs on)
 
         Raises JobFailedError when a row or a function of the user failed, JobCancelledError when it was cancelled, and
         RestartableError (a member or connection was lost). Ctrl-C cancels the job, waits for its end (a second Ctrl-C
         does not) and raises KeyboardInterrupt.
         """
+        limit_s = timeout_s(timeout)
         progress = make_progress(self.name, False if self._end_shown else self._progress)
         now = time.monotonic()
-        deadline = None if timeout is None else now + timeout
+        deadline = None if limit_s is None else now + limit_s
         next_update = now + progress.interval_s
         try:
             while True:
@@ -116,7 +126,7 @@ class Job:
                     break
                 now = time.monotonic()
                 if deadline is not None and now >= deadline:
-                    raise TimeoutError(f"job {self.name} is still {self.status.value} after {timeout} s")
+                    raise TimeoutError(f"job {self.name} is still {self.status.value} after {limit_s:g} s")
                 if progress.shows and now >= next_update:
                     progress.update(self.status.value, self.metrics)
                     next_update = now + progress.interval_s
@@ -139,7 +149,7 @@ class Job:
         """Ask the job to stop; returns at once. `wait` then raises JobCancelledError. No effect once it has ended."""
         self.runner.cancel()
 
-    def suspend(self, timeout: float | None = None) -> None:
+    def suspend(self, timeout: Timeout = None) -> None:
         """Take a last snapshot and stop; returns when the job is SUSPENDED: nothing of it runs or waits outside.
 
         If that snapshot fails, or the job does not run at present, `resume` goes on from the one before. With guarantee
@@ -147,33 +157,34 @@ class Job:
 
         Parameters
         ----------
-        timeout : seconds; TimeoutError when it is not done by then (it goes on)
+        timeout : such as "20s", or seconds; TimeoutError when it is not done by then (it goes on)
 
         Raises OperationRefused if the job has ended, is ending, or ends meanwhile.
         """
-        self._await(self.runner.ask(SuspendAsked), timeout)
+        self._ask(SuspendAsked, timeout)
 
-    def leave(self, timeout: float | None = None) -> None:
+    def leave(self, timeout: Timeout = None) -> None:
         """Suspend the job, and end what is here of it: `wait` then returns, with the job SUSPENDED. The next submission
         under its name continues from the store. Parameters and errors as `suspend`. With guarantee NONE the job is
         cancelled.
         """
+        limit_s = timeout_s(timeout)
         if self.guarantee is not Guarantee.NONE:
-            self.suspend(timeout)
+            self.suspend(limit_s)
             self._left = True
         self.cancel()
 
     def resume(self) -> None:
         """Let a suspended job go on; returns at once. OperationRefused if it is not SUSPENDED."""
-        self._await(self.runner.ask(ResumeAsked), None)
+        self._ask(ResumeAsked)
 
-    def restart(self, timeout: float | None = None) -> None:
+    def restart(self, timeout: Timeout = None) -> None:
         """Take a last snapshot, stop, and start again from it; returns when all has stopped. Parameters and errors as
         `suspend`; the job must be RUNNING. With guarantee NONE it starts from the beginning, and a warning says so.
         """
-        self._await(self.runner.ask(RestartAsked), timeout)
+        self._ask(RestartAsked, timeout)
 
-    def export_snapshot(self, name: str, timeout: float | None = None) -> None:
+    def export_snapshot(self, name: str, timeout: Timeout = None) -> None:
         """Keep a snapshot in the store under a name, from which any job can start: `submit(initial_snapshot=name)`.
 
         A running job takes one now; of a suspended one it is the last. Returns when it is kept; replaces one of that
@@ -181,27 +192,30 @@ class Job:
 
         Parameters
         ----------
-        timeout : seconds; TimeoutError when it is not done by then (it goes on)
+        timeout : such as "20s", or seconds; TimeoutError when it is not done by then (it goes on)
 
         Raises OperationRefused if the job is neither running nor suspended, or ends meanwhile, and why the snapshot
         failed or could not be copied; the job runs on.
         """
-        self._await(self.runner.ask(partial(ExportAsked, name=_snapshot_name(name))), timeout)
+        self._ask(partial(ExportAsked, name=_snapshot_name(name)), timeout)
 
-    def cancel_and_export_snapshot(self, name: str, timeout: float | None = None) -> None:
+    def cancel_and_export_snapshot(self, name: str, timeout: Timeout = None) -> None:
         """Take a last snapshot, keep it under a name as `export_snapshot` does, and cancel the job.
 
         If that snapshot fails, it is the one before that is kept; what was written since is rolled back. The job is
         cancelled, too, when the snapshot cannot be copied, which is raised. Parameters and errors as `export_snapshot`.
         """
-        self._await(self.runner.ask(partial(CancelAndExportAsked, name=_snapshot_name(name))), timeout)
+        self._ask(partial(CancelAndExportAsked, name=_snapshot_name(name)), timeout)
 
-    def _await(self, answer: "Future[None]", timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def _ask(self, operation: Callable[[int], OperationAsked], timeout: Timeout = None) -> None:
+        """Ask for an operation, and wait until it is done. A timeout that cannot be read asks for nothing."""
+        limit_s = timeout_s(timeout)
+        answer = self.runner.ask(operation)
+        deadline = None if limit_s is None else time.monotonic() + limit_s
         while not answer.done():
             step = WAIT_STEP_S if deadline is None else min(WAIT_STEP_S, deadline - time.monotonic())
             if step <= 0:
-                raise TimeoutError(f"job {self.name} is still {self.status.value} after {timeout} s")
+                raise TimeoutError(f"job {self.name} is still {self.status.value} after {limit_s:g} s")
             wait_for_futures([answer], step)
         answer.result()
 
@@ -212,7 +226,7 @@ class Job:
             MemberReport(member, view.registered.pid, view.registered.host, view.figures)
             for member, view in list(self.runner.members.items())
         ]
-        metrics = merge_metrics(reports, self._sources, self._sinks, self.runner.seconds)
+        metrics = merge_metrics(reports, self._sources, self._result_sinks, self.runner.seconds)
         metrics["total_rows"] = self._total_rows()
         metrics["restarts"] = self.runner.coordinator.job.restarts
         history = self.runner.snapshots
@@ -230,8 +244,11 @@ class Job:
     def explain_progress(self) -> str:
         """Tell what the job waits for, if it makes no progress: for members, the store, the time of the next attempt;
         or which processors stand still for 5 s or more, and for what: a call of a user's function, room in the queues
-        to another step, an input.
+        to another step, an input. Of a job that has ended, how it ended.
         """
+        if self.status in TERMINAL:
+            outcome = "" if self.error is None else f": {type(self.error).__name__}: {self.error}"
+            return f"job {self.name} is {self.status.value}{outcome}"
         lines = self.runner.waits_for() or ("it waits for nothing",)
         return "\n".join([f"job {self.name} is {self.status.value}", *(f"  {line}" for line in lines)])
 

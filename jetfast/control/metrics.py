@@ -19,6 +19,8 @@
     snapshots            of the last ones, oldest first: execution_id, snapshot_id, kind, started_s (since submission),
                          seconds, entries, bytes, pause_us and align_us (the longest of a processor), errors
 
+Rows that steps have put aside and that reach a sink count as late or rejected, and not as written.
+
 What processors count (rows_read, rows_written, late_rows, ...) is part of snapshots and goes on after a restart as if
 nothing had happened; all other figures count from the beginning of the present execution. Besides these, whatever else
 `jetfast.engine.metrics` counts for a member, added up.

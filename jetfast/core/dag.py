@@ -83,6 +83,15 @@ class Dag:
         self.edges.append(edge)
         return edge
 
+    def side_sinks(self) -> set[str]:
+        """Sinks that get nothing but what steps have put aside: rows that were rejected or late."""
+        main = {vertex.name for vertex in self.vertices.values() if not self.inbound(vertex.name)}
+        for vertex in self.topological_order():
+            edges = self.inbound(vertex.name)
+            if any(edge.source in main and edge.source_port == MAIN_PORT for edge in edges):
+                main.add(vertex.name)
+        return {name for name in self.vertices if name not in main and not self.outbound(name)}
+
     def inbound(self, name: str) -> list[Edge]:
         """Edges into a vertex, by ordinal."""
         return sorted((e for e in self.edges if e.destination == name), key=lambda e: e.ordinal)

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
+from jetfast.types import SpelledEnum
 
-class Guarantee(Enum):
+
+class Guarantee(SpelledEnum):
     """NONE: a restart starts over. AT_LEAST_ONCE: no row lost, some twice. EXACTLY_ONCE: each row counts once."""
 
     NONE = "none"

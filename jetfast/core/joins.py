@@ -1,11 +1,11 @@
 """Joins of two stages: which rows are in the result, and what a processor needs to know."""
 
 from dataclasses import dataclass
-from enum import Enum
 
 import pyarrow as pa
 
 from jetfast.core.keyed_input import KeyedInput
+from jetfast.types import SpelledEnum
 
 LEFT, RIGHT = 0, 1
 """Inbound edges of a join, and indices of its sides."""
@@ -16,13 +16,19 @@ SIDE_KINDS = ("left rows", "right rows")
 """Kinds of the rows of either side that are saved."""
 
 
-class JoinType(Enum):
+class JoinType(SpelledEnum):
     """Which rows without a match are in the result, with nulls beside them."""
 
     INNER = "inner"
     LEFT = "left"
     RIGHT = "right"
     OUTER = "outer"
+
+    @classmethod
+    def _spell(cls, text: str) -> str:
+        """Spark's "left_outer", "fullouter" and "full" mean the same joins."""
+        word = super()._spell(text)
+        return "outer" if word.startswith("full") else word.removesuffix("outer") or word
 
     @property
     def keeps(self) -> tuple[bool, bool]:

@@ -9,7 +9,7 @@ itself saves of each processor:
 """
 
 import threading
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from jetfast.core.processor import BROADCAST, ProcessorContext, StateBatch
 from jetfast.core.state_sharing import share_state
-from jetfast.engine.snapshot_store import SnapshotArea, SnapshotStore, StateEntry, read_whole
+from jetfast.engine.snapshot_store import SnapshotArea, SnapshotStore, StateEntry, ValidationRecord, read_whole
 from jetfast.engine.state_encoding import decode_state
 from jetfast.errors import JobDefinitionError
 
@@ -121,6 +121,17 @@ class RestoredState:
                 f"start the cluster with partition_count={self.record.partition_count}"
             )
         return any(int(owners[home]) in shares for home in homes)
+
+
+def count_rows_written(store: SnapshotStore, job: str, record: ValidationRecord, sinks: Collection[str]) -> int:
+    """Return how many rows these sinks had written when a snapshot was taken. Raises the errors of the store."""
+    total = RestoredShare()
+    for vertex in sinks:
+        if vertex in record.vertices:
+            for entry in read_whole(store, job, record, vertex):
+                if entry.kind == ENGINE_KIND:
+                    take_engine_state(entry, total)
+    return total.counters.get("rows_written", 0)
 
 
 def take_engine_state(entry: StateEntry, first: RestoredShare | None) -> bool:

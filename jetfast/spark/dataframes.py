@@ -36,7 +36,8 @@ def read_dataframe(df: Any, *, directory: str | os.PathLike[str] | None = None) 
     ----------
     df : DataFrame, classic or Spark Connect
     directory : where the files go, below a folder of their own; driver and executors reach it under this path. None: a
-        temporary one of this host, removed when this process ends, if Spark runs on this host
+        temporary one of this host, removed when this process ends. Only with a local master; any other one, such as
+        spark://host:7077 on this host, needs it
 
     Raises JobDefinitionError for a streaming DataFrame, or if a directory is needed.
     """

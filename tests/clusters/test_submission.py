@@ -58,7 +58,7 @@ def test_a_pipeline_is_planned_for_the_members_and_workers_there_are() -> None:
     [
         ({"pipeline": 3}, TypeError, "needs a jetfast.Pipeline, got int"),
         ({"name": ""}, JobDefinitionError, "name must be text"),
-        ({"snapshots": SnapshotWishes("exactly-once")}, TypeError, "Guarantee.EXACTLY_ONCE"),
+        ({"snapshots": SnapshotWishes("twice")}, JobDefinitionError, "Guarantee.EXACTLY_ONCE"),
         ({"snapshots": SnapshotWishes(EXACTLY_ONCE)}, JobDefinitionError, "EXACTLY_ONCE needs a place for snapshots"),
         ({"snapshots": SnapshotWishes(AT_LEAST_ONCE)}, JobDefinitionError, "needs a place for snapshots: give snap"),
         ({"snapshots": SnapshotWishes(store="/var/lib")}, TypeError, "snapshot_store must be a store of jetfast.snap"),
