@@ -226,7 +226,9 @@ class Job:
             MemberReport(member, view.registered.pid, view.registered.host, view.figures)
             for member, view in list(self.runner.members.items())
         ]
-        metrics = merge_metrics(reports, self._sources, self._result_sinks, self.runner.seconds)
+        metrics = merge_metrics(
+            reports, self._sources, self._result_sinks, self.runner.seconds, self.runner.rate.per_second
+        )
         metrics["total_rows"] = self._total_rows()
         metrics["restarts"] = self.runner.coordinator.job.restarts
         history = self.runner.snapshots

@@ -6,7 +6,7 @@
     late_rows            in no window                           partly_late_rows     missed some windows
     rejected_rows        malformed, or without a time           rows_received        crossed from member to member
     bytes_sent           between members                        bytes_received       the same, seen from the other end
-    seconds              since submission, until the end        rows_per_second      rows_read / seconds
+    seconds              since submission, until the end        rows_per_second      read in the last 10 s, see below
     watermark_us         lowest of the sources (None: none yet) peak_rss_bytes       of all processes of members
     vertices             {name: {counter: total}}
     total_rows           that the sources will give, if known   (None: unknown)
@@ -21,9 +21,12 @@
 
 Rows that steps have put aside and that reach a sink count as late or rejected, and not as written.
 
-What processors count (rows_read, rows_written, late_rows, ...) is part of snapshots and goes on after a restart as if
-nothing had happened; all other figures count from the beginning of the present execution. Besides these, whatever else
-`jetfast.engine.metrics` counts for a member, added up.
+What processors count (rows_read, rows_written, late_rows, ...) is of the job: it is part of snapshots, and continues
+after a restart or another submission as if nothing had happened. Restarts, snapshots and seconds are of this
+submission. All other figures count from the beginning of the present execution, those of steps (rows_in, rows_out)
+included. To compare both, execution_rows_read and execution_rows_written leave out what was restored. rows_per_second
+is of the last 10 s of the present execution, restored rows left out; it stands still while the job is suspended.
+Besides these, whatever else `jetfast.engine.metrics` counts for a member, added up.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -47,9 +50,15 @@ class MemberReport(NamedTuple):
 
 
 def merge_metrics(
-    reports: Iterable[MemberReport], sources: Collection[str], sinks: Collection[str], seconds: float
+    reports: Iterable[MemberReport],
+    sources: Collection[str],
+    sinks: Collection[str],
+    seconds: float,
+    rows_per_second: float = 0.0,
 ) -> dict[str, Any]:
-    """Return the metrics of a job. `sources` and `sinks` name the vertices without inbound and outbound edges."""
+    """Return the metrics of a job. `sources` and `sinks` name the vertices without inbound and outbound edges, but for
+    sinks of rows that were put aside.
+    """
     reports = sorted(reports)
     vertices: dict[str, dict[str, Any]] = {}
     for report in reports:
@@ -59,12 +68,16 @@ def merge_metrics(
         "rows_read": _rows_read(vertices, sources),
         "rows_written": _counted(vertices, sinks, "rows_written", "rows_in"),
         **{name: _sum(vertices, name) for name in ("late_rows", "partly_late_rows", "rejected_rows")},
+        "execution_rows_read": _rows_read(vertices, sources) - _sum(vertices, "restored_rows_read", sources),
+        "execution_rows_written": (
+            _counted(vertices, sinks, "rows_written", "rows_in") - _sum(vertices, "restored_rows_written", sinks)
+        ),
         "seconds": seconds,
+        "rows_per_second": rows_per_second,
         WATERMARK: _lowest(vertices[name].get(WATERMARK) for name in sources if name in vertices),
         "members": [_member(report, sources) for report in reports],
         "vertices": vertices,
     }
-    merged["rows_per_second"] = merged["rows_read"] / seconds if seconds > 0 else 0.0
     for name in _CROSSED:
         merged[name] = sum(member[name] for member in merged["members"])
     _add_totals(merged, reports)

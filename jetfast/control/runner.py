@@ -70,6 +70,7 @@ from jetfast.control.messages import CoordinatorMessage, MemberMessage, Register
 from jetfast.control.open_requests import OpenRequests
 from jetfast.control.ownership import Looked, Ownership
 from jetfast.control.progress_explanation import explain_progress
+from jetfast.control.row_rate import RowRate
 from jetfast.control.snapshot_explanation import explain_snapshot
 from jetfast.control.snapshot_history import SnapshotHistory
 from jetfast.control.snapshot_round import (
@@ -218,6 +219,7 @@ class Runner:
             new_execution_id,
         )
         self.snapshots = SnapshotHistory()
+        self.rate = RowRate()
         self.timers: dict[Timer, float] = {}
         """When which event is due, by `clock`."""
         self._clock = clock
@@ -308,6 +310,7 @@ class Runner:
                 view.metrics = message.values
                 if not self._settles:
                     view.figures = message.values
+                    self.rate.observe(self._clock(), member, message.values)
         else:
             self._delivered.add(message)
 
@@ -525,6 +528,7 @@ class Runner:
         view.metrics = {}
         if not self._settles:
             view.figures = {}  # they count from the beginning of an execution
+            self.rate.begin(self._clock())
         begun = self.coordinator.begun
         assert begun is not None
         addresses = [self.members[peer].registered.address for peer in range(self.plan.member_count)]

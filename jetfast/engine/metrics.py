@@ -8,7 +8,8 @@
          "queued_items": int, "queue_capacity": int,   in the queues of this member that lead into the vertex
          "watermark_us": int | None,              the least over its processors that have not finished; None: none yet
          "idle_processors": int,                  those whose inputs are all idle
-         ... and ProcessorContext.counters, summed by name ("late_rows", ...)
+         "restored_rows_read", "restored_rows_written": int,    of those counters, what came from a snapshot
+         ... and ProcessorContext.counters, summed by name ("late_rows", ...), restored ones included
      }},
      "event_time": {                          for `job.explain_watermark()`
          "now_us": int,                       wall clock of the report
@@ -34,6 +35,8 @@ from typing import TYPE_CHECKING, Any
 
 from jetfast.engine.standstill import standstill_metrics
 from jetfast.types import MIN_TIME
+
+_SHOWN_IF_RESTORED = ("rows_read", "rows_written")
 
 if TYPE_CHECKING:
     from jetfast.engine.execution import Execution
@@ -125,6 +128,11 @@ def vertex_metrics(tasklets: list["ProcessorTasklet"]) -> dict[str, Any]:
     for tasklet in tasklets:
         for name, count in tasklet.counters.items():
             counters[name] = counters.get(name, 0) + count
+    for tasklet in tasklets:
+        for name in _SHOWN_IF_RESTORED:
+            if name in tasklet.restored_counters:
+                shown = f"restored_{name}"
+                counters[shown] = counters.get(shown, 0) + tasklet.restored_counters[name]
     live = [tasklet for tasklet in tasklets if not tasklet.ended] or tasklets
     watermarks = [tasklet.watermark_us for tasklet in live]
     reached = [watermark for watermark in watermarks if watermark is not None]

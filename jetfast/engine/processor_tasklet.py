@@ -393,6 +393,11 @@ class ProcessorTasklet:
             self.follow = IDLE
 
     @property
+    def restored_counters(self) -> dict[str, int]:
+        """Of `counters`, what came from a snapshot."""
+        return {}
+
+    @property
     def counters(self) -> dict[str, int]:
         """What the processor has counted so far, such as "late_rows". Any thread."""
         return self.context.counters.copy()
