@@ -189,3 +189,13 @@ def bytes_of(size: str, what: str) -> int:
     if result < 1:
         raise JobDefinitionError(f"{what} must be greater than zero, got {size!r}")
     return result
+
+
+def printable(text: str) -> str:
+    """Return text for a terminal: what is not printable stands there as an escape, such as "\\x1b", and is not sent.
+
+    A terminal obeys control characters and shows text in another order after some others. Rows may come from anywhere.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

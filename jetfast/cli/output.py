@@ -13,7 +13,7 @@ from rich.console import Console
 from jetfast.cli.exit_status import INTERRUPTED, status_of
 from jetfast.connectors.away import is_away
 from jetfast.errors import JetfastError
-from jetfast.types import format_duration
+from jetfast.types import format_duration, printable
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
@@ -66,7 +66,7 @@ def print_error(error: Exception, *, as_json: bool) -> None:
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows below headings; columns of numbers are set to the right."""
-    lines = [headings, *rows]
+    lines = [headings, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     numeric = [
         all(text[:1].isdigit() or text in ("", "-") for text in column[1:]) for column in zip(*lines, strict=True)
@@ -87,7 +87,7 @@ def print_facts(facts: Mapping[str, str | Sequence[str]]) -> None:
     for name, texts in facts.items():
         for place, text in enumerate([texts] if isinstance(texts, str) else texts):
             if text:
-                lines.append(f"{name if place == 0 else '':{width}}  {text}")
+                lines.append(f"{name if place == 0 else '':{width}}  {printable(text)}")
     _console().print("\n".join(lines), soft_wrap=True)
 
 

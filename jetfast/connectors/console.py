@@ -11,6 +11,7 @@ from jetfast.core.guarantee import Delivery
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.readable import readable_values
 from jetfast.errors import JobDefinitionError
+from jetfast.types import printable
 
 CELL_WIDTH_MAX = 40
 
@@ -56,6 +57,7 @@ class ConsoleWriter:
 
     def __init__(self, schema: pa.Schema, limit: int | None, stream: TextIO) -> None:
         self.schema = schema
+        self.names = tuple(map(printable, schema.names))
         self.limit = limit
         self.stream = stream
         self.row_count = 0
@@ -91,11 +93,10 @@ class ConsoleWriter:
 
     def _print_heading(self, cells: list[list[str]]) -> None:
         self.widths = [
-            max([len(name), *(len(cell) for cell in column)])
-            for name, column in zip(self.schema.names, cells, strict=True)
+            max([len(name), *(len(cell) for cell in column)]) for name, column in zip(self.names, cells, strict=True)
         ]
         rule = "  ".join("-" * width for width in self.widths)
-        self.stream.write(self._line(tuple(self.schema.names)) + rule + "\n")
+        self.stream.write(self._line(self.names) + rule + "\n")
 
     def _line(self, cells: tuple[str, ...]) -> str:
         padded = []
@@ -109,5 +110,5 @@ class ConsoleWriter:
 
 def _cell(value: Any) -> str:
     text = "null" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-    text = text.replace("\n", "\\n")
+    text = printable(text[: CELL_WIDTH_MAX + 1])
     return text if len(text) <= CELL_WIDTH_MAX else text[: CELL_WIDTH_MAX - 1] + "…"

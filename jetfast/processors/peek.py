@@ -7,6 +7,7 @@ from jetfast.core.batch import Batch
 from jetfast.core.items import Output
 from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.core.readable import readable_values
+from jetfast.types import printable
 
 
 class Peek(Processor):
@@ -34,6 +35,6 @@ class Peek(Processor):
             lines = []
             for values in zip(*columns, strict=True):
                 cells = ", ".join(f"{name}={value}" for name, value in zip(shown.schema.names, values, strict=True))
-                lines.append(f"{self.label}: {cells}\n")
+                lines.append(printable(f"{self.label}: {cells}") + "\n")
             (self.stream or sys.stdout).write("".join(lines))
         return (batch,)

@@ -9,6 +9,7 @@ from jetfast.connectors.arrow import collect
 from jetfast.connectors.console import ConsoleSink, console
 from jetfast.core.batch import Batch
 from jetfast.errors import JobDefinitionError, JobFailedError
+from jetfast.processors.peek import Peek
 from tests.connectors.reading import context, write_all
 
 TABLE = pa.table(
@@ -62,3 +63,29 @@ def test_collected_rows_are_delivered_under_the_name_of_the_step() -> None:
 def test_collect_needs_a_way_back() -> None:
     with pytest.raises(JobFailedError, match="tested: this cluster takes no rows back"):
         collect().open_writer(TABLE.schema, context())
+
+
+HOSTILE = {"a\x1b[2J": ["\x1b]0;title\x07", "line\nnext\r\x9b31m"], "b": ["\u202eback", "plain é 水"]}
+"""Clears the screen, sets the title, sends colours, turns text around."""
+
+
+def test_control_characters_are_shown_and_not_sent() -> None:
+    stream = io.StringIO()
+    write_all(ConsoleSink(10, stream), pa.table(HOSTILE).schema, [pa.table(HOSTILE)])
+    text = stream.getvalue()
+    assert all(line.isprintable() for line in text.splitlines())
+    assert r"a\x1b[2J" in text
+    assert r"\x1b]0;title\x07" in text
+    assert r"line\nnext\r\x9b31m" in text
+    assert r"\u202eback" in text
+    assert "plain é 水" in text
+
+
+def test_peek_shows_control_characters_and_does_not_send_them() -> None:
+    stream = io.StringIO()
+    peek = Peek(10, stream)
+    peek.open(context())
+    peek.process(0, Batch.from_arrow(pa.table(HOSTILE).to_batches()[0]))
+    assert all(line.isprintable() for line in stream.getvalue().splitlines())
+    assert r"a\x1b[2J=\x1b]0;title\x07, b=\u202eback" in stream.getvalue()
+    assert stream.getvalue().count("\n") == 2
