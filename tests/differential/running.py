@@ -21,6 +21,7 @@ from tests.differential import sinks
 from tests.differential.duckdb_oracle import second_opinion
 from tests.differential.flows import DoesNotFitError, FailsError, Flow
 from tests.differential.pipelines import Program, draw_program
+from tests.differential.spark_oracle import Question, questions_of
 from tests.differential.values import Near, plain, to_exact, to_key
 from tests.simulation.programs.graph import name_of, shrink
 
@@ -35,6 +36,8 @@ class Outcome:
     kind: str
     why: str = ""
     program: Program | None = field(default=None, repr=False)
+    questions: list[Question] = field(default_factory=list, repr=False)
+    """To Spark, about the expressions and keys of a pipeline that is equal."""
 
 
 def program_of(seed: int, number: int) -> Program:
@@ -56,7 +59,11 @@ def run_quietly(program: Program, number: int = 0) -> Outcome:
         kind, why = "failed", f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
     finally:
         logging.disable(logging.NOTSET)
-    return Outcome(number, kind, why, program)
+    outcome = Outcome(number, kind, why, program)
+    if kind == "equal":
+        with contextlib.suppress(FailsError):
+            outcome.questions += questions_of(number, program, program.flows())
+    return outcome
 
 
 def run(program: Program, directory: Path) -> tuple[str, str]:
@@ -65,6 +72,8 @@ def run(program: Program, directory: Path) -> tuple[str, str]:
     flows: list[Flow] = []
     try:
         flows = program.flows()
+        for end in program.ends:
+            sinks.require_expressible(program.sink, flows[end])
     except FailsError as error:
         fails = error
     pipeline = jf.Pipeline("differential")

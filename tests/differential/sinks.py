@@ -13,11 +13,37 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from tests.differential.values import is_list, plain, to_exact
+from tests.differential.expressions import MICROSECONDS_A_DAY
+from tests.differential.flows import FailsError, Flow
+from tests.differential.values import is_list, microseconds, plain, to_exact
 
 Types = Mapping[str, pa.DataType | None]
 TIME = re.compile(r"(?:(-?\d{4,})-(\d\d)-(\d\d))?(?:[T ]?(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?(Z|[+-]\d\d:?\d\d)?$")
+FIRST_DAY, LAST_DAY = -719_528, 2_932_896
+"""0000-01-01 and 9999-12-31."""
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+def require_expressible(file_format: str, flow: Flow) -> None:
+    """Raise FailsError for times that the text of a file cannot express: years beyond 0000 to 9999."""
+    if file_format not in ("csv", "json"):
+        return
+    for name, data_type in flow.types.items():
+        for value in flow.column(name):
+            if data_type is not None and not is_expressible(value, data_type):
+                raise FailsError(name)
+
+
+def is_expressible(value: Any, data_type: pa.DataType) -> bool:
+    if value is None:
+        return True
+    if is_list(data_type):
+        return all(is_expressible(each, data_type.value_type) for each in value)
+    if pa.types.is_struct(data_type):
+        return all(is_expressible(each, field.type) for each, field in zip(value, data_type, strict=True))
+    if not pa.types.is_timestamp(data_type) and not pa.types.is_date(data_type):
+        return True
+    return FIRST_DAY <= microseconds(value, data_type) // MICROSECONDS_A_DAY <= LAST_DAY
 
 
 def read_files(directory: Path, file_format: str, types: Types) -> tuple[list[str], list[tuple[Any, ...]]]:

@@ -5,6 +5,8 @@ the rows where the oracle has a value. Not asked: rows that are errors, and comp
 jetfast is another one.
 """
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -169,6 +171,7 @@ def answers(spark: Any, questions: Sequence[Question]) -> pa.Table:
 
 def start_spark() -> Any:
     """A session of one thread: tables are tiny, and no code is generated for them."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[1]").appName("differential")
