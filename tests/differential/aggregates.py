@@ -100,6 +100,8 @@ class Aggregate:
         by = {"top_by": -1, "bottom_by": -1, **dict.fromkeys(("min", "max", "collect_set", "top_n", "bottom_n"), 0)}
         if kind in by and not can_sort(flow.types[self.columns[by[kind]]]):
             return None  # refused when it is built
+        if kind in SUMS and not is_number(flow.types[self.columns[0]]):
+            return None  # likewise
         if kind == "count":
             return len(group) if not self.columns else len(values_of(self.columns[0], group))
         if kind in ("first", "last", "collect_list", "concat"):

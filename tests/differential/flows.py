@@ -47,6 +47,7 @@ class Flow:
     def of(self, rows: Iterable[tuple[Any, ...]], **changes: Any) -> "Flow":
         """Other rows."""
         made = replace(self, rows=tuple(rows), **{"sorted_output": False, **changes})
+        made = replace(made, near=made.near & set(made.types))
         if len(made.rows) > ROWS_MAX:
             raise DoesNotFitError("too many rows")
         return made
