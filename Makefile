@@ -16,11 +16,11 @@ KERNEL_SOURCES := setup.py pyproject.toml $(shell find jetfast csrc -name '*.pyx
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup lint test simulate chaos sanitize bench bench-micro compare demo clean
+.PHONY: help setup lint test simulate differential chaos sanitize bench bench-micro compare demo clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(VENV)/kernels.stamp  ## install what is missing (apt-get, PyPI), make .venv, compile the kernels
 
@@ -34,6 +34,9 @@ test: setup  ## all tests, Spark included
 
 simulate: setup  ## whole jobs under faults, one seed a run: make simulate SEEDS=10000 FIRST=0
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),2000) --first $(or $(FIRST),0) --processes 2 --json
+
+differential: setup  ## random pipelines beside exact Python, DuckDB and Spark: make differential PIPELINES=3000 SEED=0
+	$(BIN)/python -m tests.differential --pipelines $(or $(PIPELINES),3000) --seed $(or $(SEED),0) --json --shrink
 
 chaos: setup  ## processes of running jobs are killed, each row is looked for: make chaos KILLS=200 FREEZES=10 SEED=0
 	for sink in files postgres; do \

@@ -54,19 +54,28 @@ class Program(Graph):
     def flows(self) -> list[Flow]:
         """What each node gives. Raises DoesNotFitError, or FailsError if the job must fail."""
         found: list[Flow] = []
+        fails = self.compute(found)
+        if fails is not None:
+            raise fails
+        return found
+
+    def flows_until_failure(self) -> list[Flow]:
+        """What each node gives before the one whose rows fail."""
+        found: list[Flow] = []
+        self.compute(found)
+        return found
+
+    def compute(self, found: list[Flow]) -> FailsError | None:
+        """Append what each node gives; return why the job must fail, if it must."""
         fails: FailsError | None = None
         for number, node in enumerate(self.nodes):
-            if any(place >= len(found) for place in node.inputs):
-                break
             try:
                 found.append(node.operator.compute(number, [found[place] for place in node.inputs]))
             except FailsError as error:
                 fails = error
                 break
         require_tables_first(tables_of(self.nodes, found))
-        if fails is not None:
-            raise fails
-        return found
+        return fails
 
     def build(self, pipeline: jf.Pipeline, directory: Path) -> None:
         """Add all steps and sinks."""

@@ -105,7 +105,7 @@ def run(program: Program, directory: Path) -> tuple[str, str]:
 
 def refused(program: Program, message: str) -> tuple[str, str]:
     """A refusal is one that names a step and a column."""
-    columns = {word for words in re.findall(r"'([^']+)'|(?<=[ (])(\w+): ", str(program)) for word in words if word}
+    columns = {name for flow in program.flows_until_failure() for name in flow.types}
     if not any(re.search(rf"(?<![\w]){re.escape(column)}(?![\w])", message) for column in columns):
         return "failed", f"a refusal that names no column: {message}"
     return "refused", message
