@@ -326,6 +326,8 @@ def evaluate_strict(tree: Tree, row: Mapping[str, Any], watch: Watch) -> Any:
     return functions[operator]()
 
 
+NUMBERS_AS_TEXT = [" 12 ", "+5", "-1.5", "1e3", "2.675", "0x1F", "yes", "Infinity", "99999999999999999999"]
+FRACTION = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 WHOLE = re.compile(r"[+-]?[0-9]+")
 TRUE, FALSE = {"t", "true", "y", "yes", "1"}, {"f", "false", "n", "no", "0"}
 
@@ -348,6 +350,10 @@ def cast(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
         if not math.isfinite(value):
             raise RowError
         return fit(math.trunc(value), target)
+    if pa.types.is_decimal(target) and isinstance(value, float):
+        if not math.isfinite(value):
+            raise RowError
+        return fit(Fraction(repr(value)), target)
     if pa.types.is_integer(target):
         return fit(int(Decimal(value).to_integral_value(ROUND_DOWN)), target)
     return fit(value, target)
@@ -358,9 +364,15 @@ def cast_text(text: str, target: pa.DataType) -> Any:
         if text.lower() not in TRUE | FALSE:
             raise RowError
         return text.lower() in TRUE
-    if WHOLE.fullmatch(text) is None:
+    if pa.types.is_integer(target):
+        if WHOLE.fullmatch(text) is None:
+            raise RowError
+        return fit(int(text), target)
+    if pa.types.is_floating(target) and text.lower().lstrip("+-") in ("inf", "infinity", "nan"):
+        return float(text)
+    if FRACTION.fullmatch(text) is None:
         raise RowError
-    return fit(int(text), target)
+    return fit(float(text) if pa.types.is_floating(target) else Fraction(text), target)
 
 
 def text_of(value: Any, source: pa.DataType) -> str:
@@ -368,7 +380,25 @@ def text_of(value: Any, source: pa.DataType) -> str:
         return str(value).lower()
     if pa.types.is_date32(source):
         return str(np.datetime64(value, "D"))
+    if isinstance(value, float):
+        return java_text(value)
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def java_text(value: float) -> str:
+    """A float as Java writes it, with the fewest digits that give it back: 1.0, 1.5E7, NaN."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    _, digits, exponent = Decimal(repr(abs(value))).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    minus = "-" if math.copysign(1, value) < 0 else ""
+    if value == 0:
+        return f"{minus}0.0"
+    if 1e-3 <= abs(value) < 1e7:
+        text = f"{Decimal(repr(abs(value))):f}"
+        return minus + (text if "." in text else f"{text}.0")
+    written = "".join(map(str, digits))
+    return f"{minus}{written[0]}.{written[1:] or '0'}E{exponent + len(digits) - 1}"
 
 
 # -- other forms
@@ -559,7 +589,7 @@ class Drawer:
         if kind == CONDITION:
             return literal(random.random() < 0.5, pa.bool_())
         if kind == TEXT:
-            return literal(random.choice(["", "a", "b", "ab", "7", "x'y"]), pa.string())
+            return literal(random.choice(["", "a", "ab", "7", "x'y", *NUMBERS_AS_TEXT]), pa.string())
         if kind == TIME:
             if random.random() < 0.5:
                 return literal(random.choice([0, 11_016, -25_567]), pa.date32())
@@ -596,7 +626,7 @@ class Drawer:
         targets = [*wholes, pa.float64(), pa.float32()]
         if pa.types.is_string(source.data_type):
             targets = [*wholes, pa.float64()]
-        if pa.types.is_integer(source.data_type) or pa.types.is_decimal(source.data_type):
+        if not pa.types.is_boolean(source.data_type) and not pa.types.is_float32(source.data_type):
             targets = [*targets, pa.decimal128(10, 2), pa.decimal128(20, 0), pa.decimal128(38, 6)]
         operator = "try_cast" if self.random.random() < 0.2 else "cast"
         return Tree(operator, self.random.choice(targets), (source,))
@@ -660,7 +690,7 @@ class Drawer:
         if self.random.random() < 0.5:
             return self.choice(TEXT, depth)
         operand = self.draw(self.random.choice([NUMBER, CONDITION, TIME]), depth - 1)
-        if pa.types.is_floating(operand.data_type) or pa.types.is_timestamp(operand.data_type):
+        if pa.types.is_float32(operand.data_type) or pa.types.is_timestamp(operand.data_type):
             raise NoRuleError
         return Tree("cast", pa.string(), (operand,))
 
