@@ -49,7 +49,8 @@ def sort(stage: Stage, by: tuple[str, ...], descending: bool | Sequence[bool], n
         fields = [stage.schema.field(column) for column in dict.fromkeys(by)]
         order_of(pa.Table.from_arrays([pa.nulls(0, field.type) for field in fields], schema=pa.schema(fields)), keys)
     except (pa.ArrowException, TypeError) as error:
-        raise JobDefinitionError(f"step {step_name!r}: rows cannot be put in order: {error}") from error
+        columns = ", ".join(by)
+        raise JobDefinitionError(f"step {step_name!r}: rows cannot be put in order by {columns}: {error}") from error
     return _add(stage, SortStep, step_name, by=keys)
 
 

@@ -168,7 +168,7 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "no schema of it": (lambda s: s.custom(Counting, schema=None), "schema must be a pyarrow.Schema, got NoneType"),
     "sort by nothing": (lambda s: s.sort(), "sort needs at least one column"),
-    "sort by lists": (lambda s: s.sort("tags"), "rows cannot be put in order"),
+    "sort by lists": (lambda s: s.sort("tags"), "rows cannot be put in order by tags"),
     "two orders": (lambda s: s.sort("n", descending=[True, True]), "descending= has 2 values for 1 columns"),
     "sort without end": (
         lambda s: jf.Pipeline().read(jf.generator({"n": pa.int64()}, rate=1), name="endless").sort("n"),
