@@ -57,7 +57,7 @@ class DropDuplicates:
             if group not in last or (self.horizon is not None and moment > last[group] + self.horizon):
                 last[group] = moment
                 kept.append(row)
-        return flow.of(kept, ordered=len(self.keys) == 0)
+        return flow.of(kept, ordered=False)
 
     def smaller(self) -> Iterator["DropDuplicates"]:
         if self.horizon is not None:
