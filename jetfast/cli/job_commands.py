@@ -7,6 +7,7 @@ import typer
 from jetfast.cli.cluster_options import Master
 from jetfast.cli.output import AsJson, command, print_facts, print_json, print_table
 from jetfast.cli.pipeline_commands import (
+    AcceptLoss,
     PipelineFile,
     StopTimeout,
     Store,
@@ -74,6 +75,7 @@ def resume(
     supervise: Supervise = False,
     stop_timeout: StopTimeout = DEFAULT_STOP_TIMEOUT,
     timeout: Timeout = "60s",
+    accept_loss: AcceptLoss = None,
     as_json: AsJson = False,
 ) -> None:
     """Let a suspended job go on; with --store and --pipeline one whose process has gone, from its last snapshot."""
@@ -91,12 +93,13 @@ def resume(
             unless_completed=unless_completed,
             supervise=supervise,
             stop_timeout=stop_timeout,
+            accept_loss=accept_loss or (),
             as_json=as_json,
         )
     elif supervise:
         raise JobDefinitionError("--supervise starts a job again from --store and --pipeline: give both")
     else:
-        ask(job, Resume(), timeout, as_json=as_json)
+        ask(job, Resume(accept_loss=accept_loss or []), timeout, as_json=as_json)
 
 
 @command

@@ -5,7 +5,7 @@ They show the job's progress until it ends, as `job.wait()` does, and end as it 
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -69,6 +69,10 @@ UnlessCompleted = Annotated[
 BegunSince = Annotated[int, typer.Option(hidden=True, help="Begin anew only if the store knows no later execution.")]
 _START = "import sys; sys.path[:] = {path!r}; from jetfast.cli import main; main()"
 """Code of a command that runs in a process of its own, with the path of imports of this one."""
+AcceptLoss = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TRANSACTION", help="Go on without the rows of this transaction, if it is lost; repeatable."),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever the store knows of the job.")]
 
 
@@ -95,9 +99,11 @@ class Submission:
 
 @command
 @with_options
-def run(file: FileArgument, options: Submission, store: Store = None, fresh: Fresh = False) -> None:
+def run(
+    file: FileArgument, options: Submission, store: Store = None, fresh: Fresh = False, accept_loss: AcceptLoss = None
+) -> None:
     """Run the pipeline of a file until it ends; a job that the store knows goes on from its last snapshot."""
-    _submit_and_wait(file, store, options, {"fresh": True} if fresh else {})
+    _submit_and_wait(file, store, options, {"fresh": True} if fresh else {}, accept_loss=accept_loss or ())
 
 
 @command
@@ -121,6 +127,7 @@ def continue_from_file(
     unless_completed: bool,
     supervise: bool,
     stop_timeout: str,
+    accept_loss: Sequence[str],
     as_json: bool,
 ) -> None:
     """Go on with a job as it was submitted, from its last snapshot."""
@@ -132,14 +139,20 @@ def continue_from_file(
         submission = find_submission(opened, job)
         kind = ClusterKind(submission.cluster)
         cluster = make_cluster(kind, submission.members, submission.workers, master, submission.partition_count)
-        return continue_job(opened, job, pipeline, cluster=cluster)
+        return continue_job(opened, job, pipeline, cluster=cluster, accept_loss=accept_loss)
 
     completed_in = opened if unless_completed else None
     _run(file, job, submit, completed_in, stop_timeout=stop_timeout, as_json=as_json)
 
 
 def _submit_and_wait(
-    file: str, store: str | None, options: Submission, anew: dict[str, Any], *, must_exist: bool = False
+    file: str,
+    store: str | None,
+    options: Submission,
+    anew: dict[str, Any],
+    *,
+    must_exist: bool = False,
+    accept_loss: Sequence[str] = (),
 ) -> None:
     """Run a pipeline until its job ends.
 
@@ -162,6 +175,7 @@ def _submit_and_wait(
             max_restarts=options.max_restarts,
             suspend_on_failure=options.suspend_on_failure,
             memory_limit=options.memory_limit,
+            accept_loss=accept_loss,
             **{} if begun else anew,
         )
 

@@ -1,6 +1,7 @@
 """What all clusters have in common: how large they are, and how a pipeline becomes a job on them."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 from jetfast.clusters.running_jobs import start_job
@@ -41,6 +42,7 @@ class Cluster(ABC):
         max_restarts: int | None = None,
         fresh: bool = False,
         initial_snapshot: str | None = None,
+        accept_loss: Sequence[str] = (),
         suspend_on_failure: bool = False,
         memory_limit: str = DEFAULT_MEMORY_LIMIT,
         progress: bool | None = None,
@@ -66,6 +68,8 @@ class Cluster(ABC):
         fresh : begin anew, whatever the snapshot store knows of a job of this name
         initial_snapshot : name of a snapshot that a job has exported to this store: to start from it, whatever is known
             of a job of this name. State is matched by the names of steps: those that it does not know start empty
+        accept_loss : names of transactions that an outside system has lost, as DataLostError says them: the job goes
+            on without their rows. Kept in the execution record; what is not lost is committed all the same
         suspend_on_failure : suspend the job, instead of failing it, when a row or a function of the user has failed, or
             `max_restarts` are used up
         memory_limit : bytes of rows that may wait in the queues of each member, such as "512MB", and as much again
@@ -91,7 +95,14 @@ class Cluster(ABC):
             two_stage=two_stage,
             max_watermark_retention=max_watermark_retention,
             snapshots=SnapshotWishes(
-                guarantee, store, snapshot_interval, max_restarts, fresh, suspend_on_failure, initial_snapshot
+                guarantee,
+                store,
+                snapshot_interval,
+                max_restarts,
+                fresh,
+                suspend_on_failure,
+                initial_snapshot,
+                accept_loss,
             ),
             default_store=self._default_store,
         )

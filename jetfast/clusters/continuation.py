@@ -5,6 +5,7 @@ What is found there is plain data; nothing of it is unpickled. Starting an execu
 """
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 
 from jetfast.clusters.cluster import Cluster
@@ -28,6 +29,7 @@ def continue_job(
     *,
     cluster: Cluster | None = None,
     progress: bool | None = None,
+    accept_loss: Sequence[str] = (),
 ) -> Job:
     """Start a job again from its last snapshot, as it was submitted, and return its handle at once.
 
@@ -37,7 +39,7 @@ def continue_job(
     job : its name
     pipeline : jetfast.Pipeline, the same or a changed one
     cluster : where its members are to live; default: a cluster of the same kind and size
-    progress : as of `submit`
+    progress, accept_loss : as of `submit`
 
     Raises JobDefinitionError when the store knows no such job, or it is completed, and what `submit` raises.
     """
@@ -56,6 +58,7 @@ def continue_job(
         suspend_on_failure=submission.suspend_on_failure,
         memory_limit=f"{submission.memory_limit_bytes}B",
         progress=progress,
+        accept_loss=accept_loss,
         two_stage=submission.two_stage,
         max_watermark_retention=None if retention_us is None else timedelta(microseconds=retention_us),
     )

@@ -1,11 +1,11 @@
 """Decides at submission which guarantee a job gets, where its snapshots go, and says so in the log."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jetfast.clusters.running_jobs import refuse_running
-from jetfast.control.job_outcomes import refuse_completed, refuse_dropped
+from jetfast.control.job_outcomes import check_losses, refuse_completed, refuse_dropped
 from jetfast.core.dag import Dag
 from jetfast.core.guarantee import Guarantee
 from jetfast.engine.restored_state import count_rows_written
@@ -30,6 +30,7 @@ class SnapshotWishes:
     fresh: bool = False
     suspend_on_failure: bool = False
     initial_snapshot: str | None = None
+    accept_loss: Sequence[str] = ()
 
     def check(self) -> None:
         """Raise TypeError, JobDefinitionError or DurationError for what cannot be meant."""
@@ -43,6 +44,11 @@ class SnapshotWishes:
                 raise JobDefinitionError(f"max_restarts must be at least 0, got {self.max_restarts}")
         if self.initial_snapshot is not None and not isinstance(self.initial_snapshot, str):
             raise TypeError(f"initial_snapshot must be the name of a snapshot, or None, got {self.initial_snapshot!r}")
+        check_losses(self.accept_loss)
+        if self.accept_loss and (self.fresh or self.initial_snapshot is not None):
+            raise JobDefinitionError(
+                "accept_loss is for a job that goes on from its last snapshot; leave out fresh and initial_snapshot"
+            )
         for what, value in (("fresh", self.fresh), ("suspend_on_failure", self.suspend_on_failure)):
             if not isinstance(value, bool):
                 raise TypeError(f"{what} must be True or False, got {value!r}")
@@ -68,6 +74,7 @@ class SnapshotSettings:
     fresh: bool
     suspend_on_failure: bool
     initial_snapshot: str | None
+    accept_loss: tuple[str, ...]
     weakened_by: tuple[str, ...]
     """Why the guarantee is weaker than the one that was wanted, a sentence for each step."""
     goes_on: bool
@@ -172,6 +179,7 @@ def choose_snapshots(
         wishes.fresh,
         wishes.suspend_on_failure,
         wishes.initial_snapshot,
+        tuple(wishes.accept_loss),
         tuple(kept.weakened_by),
         goes_on,
     )

@@ -132,6 +132,7 @@ class Submission:
             fresh=snapshots.fresh,
             suspend_on_failure=snapshots.suspend_on_failure,
             initial_snapshot=snapshots.initial_snapshot,
+            accept_loss=snapshots.accept_loss,
             job_guarantee=snapshots.job_guarantee,
             sink_guarantees=snapshots.sink_guarantees,
             weakened_by=snapshots.weakened_by,

@@ -2,7 +2,7 @@
 
 import html
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait as wait_for_futures
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from jetfast.control.job_events import (
     ResumeAsked,
     SuspendAsked,
 )
+from jetfast.control.job_outcomes import check_losses
 from jetfast.control.job_status import TERMINAL, JobStatus
 from jetfast.control.metrics import MemberReport, merge_metrics
 from jetfast.control.progress import describe_end, describe_last_snapshot, make_progress
@@ -174,9 +175,13 @@ class Job:
             self._left = True
         self.cancel()
 
-    def resume(self) -> None:
-        """Let a suspended job go on; returns at once. OperationRefused if it is not SUSPENDED."""
-        self._ask(ResumeAsked)
+    def resume(self, accept_loss: Sequence[str] = ()) -> None:
+        """Let a suspended job go on; returns at once. OperationRefused if it is not SUSPENDED.
+
+        accept_loss : names of transactions that an outside system has lost, as of `submit`
+        """
+        check_losses(accept_loss)
+        self._ask(partial(ResumeAsked, accept_loss=tuple(accept_loss)))
 
     def restart(self, timeout: Timeout = None) -> None:
         """Take a last snapshot, stop, and start again from it; returns when all has stopped. Parameters and errors as

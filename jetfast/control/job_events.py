@@ -52,6 +52,7 @@ class ResumeAsked:
 
     operation: ClassVar = Operation.RESUME
     request: int
+    accept_loss: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

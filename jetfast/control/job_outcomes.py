@@ -1,12 +1,21 @@
 """The errors that a job ends with because of what its execution record says, or what is left undone."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from jetfast.engine.snapshot_store import ExecutionRecord
 from jetfast.errors import JobCancelledError, JobDefinitionError, RecordConflict
 
 SETTLE_TIMEOUT_S = 10.0
 """How long a job that has failed or was cancelled tries to settle its transactions."""
+
+
+def check_losses(accept_loss: object) -> None:
+    """Raise TypeError for what are no names of transactions."""
+    if isinstance(accept_loss, str) or not isinstance(accept_loss, Sequence):
+        raise TypeError(f"accept_loss must be a list of names of transactions, got {accept_loss!r}")
+    for name in accept_loss:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"accept_loss must be a list of names of transactions; {name!r} is none")
 
 
 def taken_over(job: str, execution_id: int | None) -> RecordConflict:

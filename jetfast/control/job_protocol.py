@@ -41,6 +41,7 @@ class Resume(Struct, frozen=True, forbid_unknown_fields=True, tag_field="do", ta
     """As `Job.resume`."""
 
     protocol: int = PROTOCOL
+    accept_loss: list[str] = []
 
 
 class Restart(Struct, frozen=True, forbid_unknown_fields=True, tag_field="do", tag="restart"):

@@ -182,8 +182,8 @@ class JobServer:
                 self._job_ended.wait()
             case Suspend():
                 job.suspend()
-            case Resume():
-                job.resume()
+            case Resume(accept_loss=accept_loss):
+                job.resume(accept_loss)
             case Restart():
                 job.restart()
             case ExportSnapshot(name=name, cancel=True):

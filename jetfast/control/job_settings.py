@@ -45,6 +45,8 @@ class JobSettings:
     """Weakest guarantee of the sinks that count; None: that of its state."""
     sink_guarantees: Mapping[str, Guarantee] = field(default_factory=dict)
     """By name of step."""
+    accept_loss: tuple[str, ...] = ()
+    """Transactions without whose rows it goes on if they are lost."""
     weakened_by: tuple[str, ...] = ()
     """Which steps keep less than was asked for, and why: a sentence for each."""
     submission: SubmissionRecord | None = None

@@ -46,6 +46,7 @@ then nothing is changed that an earlier job of its name has left.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -447,6 +448,7 @@ class JobState:
         self.suspension_cause = None
         self._left_unsettled = False
         self._restarts.resume()
+        self.terms = replace(self.terms, accept_loss=(*self.terms.accept_loss, *event.accept_loss))
         return [AnswerRequest(event.request), *self._start()]
 
     # How it is ended from outside

@@ -19,6 +19,7 @@ class JobTerms:
     reads_edges_first : must edges be read to their end before others are read?
     max_restarts : after restartable errors, since the job was submitted or resumed; None: for ever
     suspend_on_failure : suspend the job when a row or a function of the user has failed, or no restart is left
+    accept_loss : transactions without whose rows the job goes on if they are lost, besides those in the record
     submission : what the record keeps of how the job was submitted
     coordinator : what it keeps of this coordinator; None: nobody needs to wait for its members
     """
@@ -33,6 +34,7 @@ class JobTerms:
     reads_edges_first: bool = False
     max_restarts: int | None = None
     suspend_on_failure: bool = False
+    accept_loss: tuple[str, ...] = ()
     submission: SubmissionRecord | None = None
     coordinator: CoordinatorRecord | None = None
 
@@ -53,6 +55,7 @@ class JobTerms:
             execution_id,
             parallelism_max=self.parallelism_max,
             members_max=self.members_max,
+            accepted_losses=self.accept_loss,
             submission=self.submission,
             coordinators=predecessors + (() if self.coordinator is None else (self.coordinator,)),
         )
@@ -64,7 +67,10 @@ class JobTerms:
             members_max=max(record.members_max, found.members_max),
         )
         if not fresh:
-            record = msgspec.structs.replace(record, snapshot=found.snapshot, completed=found.completed)
+            accepted = tuple(dict.fromkeys([*found.accepted_losses, *self.accept_loss]))
+            record = msgspec.structs.replace(
+                record, snapshot=found.snapshot, completed=found.completed, accepted_losses=accepted
+            )
         if found.settled and fresh:
             return record
         return msgspec.structs.replace(record, job_id=found.job_id)  # so its transactions are known, and rolled back

@@ -121,6 +121,7 @@ def make_execution(
         restore=prepare.restore,
         settle_only=prepare.settle_only,
         parallelism_max=prepare.parallelism_max,
+        accepted_losses=prepare.accepted_losses,
     )
 
 

@@ -70,6 +70,7 @@ def prepare_message(
         snapshot_store=plan.pickled_store,
         restore=None if record is None else record.snapshot,
         parallelism_max=0 if record is None else record.parallelism_max,
+        accepted_losses=[] if record is None else list(record.accepted_losses),
         settle_only=begun.settle_only,
     )
 

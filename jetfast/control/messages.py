@@ -220,6 +220,8 @@ class Prepare(Message, frozen=True):
     """The snapshot to start from; None: from the beginning."""
     parallelism_max: Count = 0
     """The largest number of processors that a vertex of this job ever had."""
+    accepted_losses: list[str] = []
+    """Transactions that may be lost: the job goes on without their rows."""
     settle_only: bool = False
     """Restore, commit the transactions that the snapshot names, roll back all others of the job, and be Finished:
     nothing is read, nothing leaves a processor. `restore` None: roll back all. After the end of a job, however it came.

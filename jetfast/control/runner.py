@@ -207,6 +207,7 @@ class Runner:
                 keeps_record=plan.guarantee is not Guarantee.NONE,
                 fresh=plan.fresh,
                 initial_snapshot=plan.initial_snapshot,
+                accept_loss=plan.accept_loss,
                 parallelism_max=max(plan.parallelism.values(), default=0),
                 members_max=plan.member_count,
                 reads_edges_first=plan.reads_edges_first,

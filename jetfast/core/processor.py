@@ -60,6 +60,8 @@ class ProcessorContext:
     job_id: str = ""
     """Tells apart jobs of one name; the same in all executions of a job."""
     execution_id: int = 0
+    accepted_losses: frozenset[str] = frozenset()
+    """Transactions without whose rows the job goes on if the outside system has lost them; the user has named them."""
     now_us: Callable[[], int] = lambda: 0
     """Wall clock, microseconds since 1970; an argument so that tests own time."""
     connected_ports: frozenset[int] = frozenset({0})

@@ -4,7 +4,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -93,6 +93,7 @@ class Execution:
     settle_only : only restore, which settles transactions, and end: nothing is read
     state_writer : runs the encoding and storing of state, what `start` starts and the end stops; None: a thread
     parallelism_max : the largest number of processors that a vertex of this job ever had (ProcessorContext)
+    accepted_losses : transactions that may be lost (ProcessorContext)
     check_times : check on every output that no step makes a row late; None: if JETFAST_DEBUG=1 is set
     """
 
@@ -117,6 +118,7 @@ class Execution:
         settle_only: bool = False,
         state_writer: StateWriter | None = None,
         parallelism_max: int = 0,
+        accepted_losses: Collection[str] = (),
         check_times: bool | None = None,
     ) -> None:
         self.dag = dag
@@ -149,6 +151,7 @@ class Execution:
         self.snapshots: SnapshotContext | None = None
         """None without a guarantee."""
         self.parallelism_max = parallelism_max
+        self.accepted_losses = frozenset(accepted_losses)
         self.check_times = is_debug() if check_times is None else check_times
         self.retaining: set[str] = set()
         """Vertices that go by `Dag.max_watermark_retention_us`."""
@@ -419,6 +422,7 @@ class Execution:
             partitions=self._partitions(plan, vertex, index),
             guarantee=self.guarantee,
             parallelism_max=self.parallelism_max,
+            accepted_losses=self.accepted_losses,
             job=self.job,
             job_id=self.job_id,
             execution_id=self.execution_id,

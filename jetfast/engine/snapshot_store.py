@@ -139,6 +139,9 @@ class ExecutionRecord(Struct, frozen=True, forbid_unknown_fields=True):
     """The largest number of processors that a vertex of this job ever had (pool transactions are probed up to it)."""
     members_max: Count = 0
     """The largest number of members that the job's cluster ever had."""
+    accepted_losses: tuple[str, ...] = ()
+    """Transactions without whose rows the user lets the job go on if they are lost; kept as a note of what is missing.
+    """
     completed: bool = False
     """The snapshot is that of the end: there is nothing to run, only to commit."""
     settled: bool = False

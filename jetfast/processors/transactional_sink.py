@@ -296,18 +296,23 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
         named = {text: self._read_id(text) for text in self.restored}
         self._refuse_older_store(transactions)
         reach("restore_before_commit")
+        lost: dict[str, DataLostError] = {}
         try:
             for text in self.restored:
                 if self._is_mine(named[text]):
                     if self.decided:
                         reach("between_two_commits")
-                    self._commit(transactions, text, self.restored[text])
+                    try:
+                        self._commit(transactions, text, self.restored[text])
+                    except DataLostError as error:
+                        lost[text] = error
                     self.decided.append(text)
         except RestartableError:
             # The commit may wait for a statement that itself waits for the locks of what no snapshot names.
             with suppress(Exception):
                 self._roll_back(transactions, self._unnamed(transactions))
             raise
+        self._accept_losses(lost)
         self.reserved = frozenset(self.restored)
         reach("restore_between_commit_and_rollback")
         try:
@@ -322,6 +327,25 @@ class TransactionalSinkProcessor(SinkWriterProcessor):
                 transactions.forget(gone)
         except Exception as error:
             raise self._in_doubt("transactions of earlier executions could not be rolled back", error) from error
+
+    def _accept_losses(self, lost: dict[str, DataLostError]) -> None:
+        """Go on without the rows of these transactions, if the user has named all of them; else raise."""
+        accepted = self.context.accepted_losses
+        for text in lost:
+            if text in accepted:
+                logger.warning(
+                    "step %r, %s: transaction %s is lost, and its rows are given up, as accept_loss says: %s",
+                    self.context.vertex,
+                    self.sink.name,
+                    text,
+                    lost[text].__cause__,
+                )
+        refused = [text for text in lost if text not in accepted]
+        if refused:
+            raise DataLostError(
+                f"{lost[refused[0]]}. To go on without the rows of what is lost, submit or resume the job with "
+                f"accept_loss={refused}"
+            ) from lost[refused[0]]
 
     def _refuse_older_store(self, transactions: TransactionalWriter) -> None:
         """Raise SnapshotDamaged if rows are visible that only a later snapshot than the restored one can have decided.

@@ -343,3 +343,16 @@ def test_the_page_names_all_exit_statuses() -> None:
     assert len(statuses) == 8
     for status in (0, *statuses):
         assert f"| {status} |" in page
+
+
+def test_losses_that_the_user_accepts_are_kept_in_the_record(jetfast: CommandLine, file: Path, tmp_path: Path) -> None:
+    def accepted() -> tuple[str, ...]:
+        found = jf.snapshots.directory(tmp_path / "store").read_record("bad")
+        assert found is not None
+        return found.record.accepted_losses
+
+    assert jetfast("run", f"{file}:bad", "--store", tmp_path / "store", "--accept-loss", "a").status == 1
+    assert accepted() == ("a",)
+    again = ("--store", tmp_path / "store", "--pipeline", f"{file}:bad", "--accept-loss", "b", "--accept-loss", "c")
+    assert jetfast("resume", "bad", *again).status == 1
+    assert accepted() == ("a", "b", "c")

@@ -2,8 +2,10 @@
 
 import errno
 import os
+import re
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +15,14 @@ import pytest
 
 import jetfast as jf
 from jetfast.control import restarts
+from jetfast.control.job_events import ResumeAsked
 from jetfast.core.crash_points import CRASH_POINTS, CrashPoint, set_crash_hook
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
-from jetfast.errors import DataLostError, JobCancelledError, JobFailedError
+from jetfast.errors import DataLostError, JobCancelledError, JobDefinitionError, JobFailedError
 from jetfast.testing import EMPTY, VirtualClock, kill_member
 from tests.clusters.test_recovery import run_and_kill
 from tests.connectors.reading import read_all
+from tests.simulation.simulated_run import SimulatedCrash
 from tests.simulation.stepped_job import SteppedJob
 
 ROWS = 300
@@ -218,3 +222,80 @@ def test_each_row_is_in_one_file_though_all_members_die_at_a_crash_point(
     assert submitted[0].metrics["restarts"] >= 1
     assert rows_in(tmp_path / "out") == list(range(6000))
     assert temporary_files(tmp_path / "out") == []
+
+
+def lose_a_file(tmp_path: Path, store: MemorySnapshotStore) -> str:
+    """Remove what a decided snapshot counts on; return the transaction that the job names then."""
+    job = SteppedJob(copying(tmp_path), seed=1, store=store, interval="10ms")
+
+    def decided() -> bool:
+        found = store.read_record("copying")
+        return found is not None and found.record.snapshot is not None and bool(temporary_files(tmp_path))
+
+    job.run(decided)  # and then all of it dies, before phase 2
+    for name in temporary_files(tmp_path):
+        (tmp_path / name).unlink()
+    later = SteppedJob(copying(tmp_path), seed=2, store=store)
+    later.run()
+    assert isinstance(later.runner.error, DataLostError)
+    found = re.search(r"accept_loss=\['([^']+)'\]", str(later.runner.error))
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("point", ["", "restore_before_commit", "restore_between_commit_and_rollback"])
+def test_a_job_goes_on_without_the_rows_of_a_loss_that_the_user_accepts(tmp_path: Path, point: str) -> None:
+    """The record keeps the note, so that it counts after a crash at any point of the restore, too."""
+    store = MemorySnapshotStore()
+    transaction = lose_a_file(tmp_path, store)
+    refused = SteppedJob(copying(tmp_path), seed=3, store=store, accept_loss=["another"])
+    refused.run()
+    assert isinstance(refused.runner.error, DataLostError)
+    job = SteppedJob(copying(tmp_path), seed=4, store=store, accept_loss=[transaction])
+    if point:
+
+        def crash(here: str) -> None:
+            if here == point:
+                raise SimulatedCrash
+
+        set_crash_hook(crash)
+        try:
+            with pytest.raises(SimulatedCrash):
+                job.run()
+        finally:
+            set_crash_hook(None)
+        job = SteppedJob(copying(tmp_path), seed=5, store=store)  # nothing is said of the loss this time
+    job.run()
+    assert job.runner.error is None
+    found = store.read_record("copying")
+    assert found is not None
+    assert found.record.accepted_losses == ("another", transaction)
+    written = rows_in(tmp_path)
+    assert len(written) == len(set(written))
+    assert 0 < len(set(range(ROWS)) - set(written)) < ROWS
+    assert temporary_files(tmp_path) == []
+
+
+def test_a_suspended_job_is_resumed_without_the_rows_of_a_loss(tmp_path: Path) -> None:
+    store = MemorySnapshotStore()
+    transaction = lose_a_file(tmp_path, store)
+    job = SteppedJob(copying(tmp_path), seed=6, store=store, suspend_on_failure=True)
+    job.run(lambda: job.job.status is jf.JobStatus.SUSPENDED)
+    assert isinstance(job.job.suspension_cause, DataLostError)
+    job.runner.ask(partial(ResumeAsked, accept_loss=(transaction,)))
+    job.run()
+    assert job.runner.error is None
+    found = store.read_record("copying")
+    assert found is not None
+    assert found.record.accepted_losses == (transaction,)
+
+
+@pytest.mark.parametrize("wrong", ["text", [""], [7], 7])
+def test_what_is_no_list_of_names_is_refused(tmp_path: Path, wrong: object) -> None:
+    with pytest.raises(TypeError, match="accept_loss must be a list of names of transactions"):
+        jf.LocalCluster().submit(copying(tmp_path), accept_loss=wrong)
+
+
+def test_a_job_that_begins_anew_has_no_loss_to_accept(tmp_path: Path) -> None:
+    with pytest.raises(JobDefinitionError, match="leave out fresh and initial_snapshot"):
+        jf.LocalCluster().submit(copying(tmp_path), accept_loss=["a"], fresh=True)

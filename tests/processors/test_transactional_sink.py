@@ -1,5 +1,6 @@
 """A transactional sink: rows are visible once, with the snapshot they belong to, whatever fails."""
 
+import re
 from functools import partial
 from random import Random
 from typing import Any
@@ -705,3 +706,36 @@ def test_what_no_snapshot_names_is_rolled_back_though_a_named_transaction_cannot
     with pytest.raises(RestartableError, match="could not be committed"):
         restored(outside, states, execution=2)
     assert outside.in_doubt() == names(states)
+
+
+def lost(outside: TransactionalMemory, count: int) -> tuple[list[StateBatch], list[str]]:
+    """A snapshot whose transactions the system has lost, but for the last."""
+    processor = restored(outside, [])
+    for row in range(count):
+        write(processor, row)
+        states = run_round(processor, success=False)
+    gone = names(states)
+    for text in gone[:-1]:
+        del outside.transactions[text]
+    return states, gone
+
+
+def test_all_lost_transactions_are_named_and_the_rest_is_committed():
+    outside = TransactionalMemory.named()
+    states, gone = lost(outside, 3)
+    with pytest.raises(DataLostError, match=re.escape(f"accept_loss={gone[:-1]}")):
+        restored(outside, states, execution=2)
+    assert ids(outside) == [2]
+
+
+def test_a_named_loss_is_accepted_said_in_the_log_and_no_other(caplog):
+    outside = TransactionalMemory.named()
+    states, gone = lost(outside, 3)
+    with pytest.raises(DataLostError, match=re.escape(f"accept_loss={[gone[1]]}")):
+        restored(outside, states, execution=2, accepted_losses=frozenset({gone[0]}))
+    processor = restored(outside, states, execution=3, accepted_losses=frozenset(gone))
+    assert [record.getMessage() for record in caplog.records if f"transaction {gone[1]} is lost" in record.getMessage()]
+    assert not [record for record in caplog.records if f"transaction {gone[2]} is lost" in record.getMessage()]
+    write(processor, 7)
+    run_round(processor)
+    assert ids(outside) == [2, 7]

@@ -5,7 +5,7 @@ that was killed is followed by another.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -148,6 +148,7 @@ class _OnOneThread:
             settle_only=prepare.settle_only,
             state_writer=member.works,
             parallelism_max=prepare.parallelism_max,
+            accepted_losses=prepare.accepted_losses,
         )
 
     def open(self) -> None:
@@ -197,6 +198,7 @@ class SteppedJob:
         fresh: bool = False,
         suspend_on_failure: bool = False,
         initial_snapshot: str | None = None,
+        accept_loss: Sequence[str] = (),
         clock: VirtualClock | None = None,
         new_execution_id: Callable[[int], int] = new_execution_id,
         lease: Duration | None = None,
@@ -215,7 +217,7 @@ class SteppedJob:
             progress=False,
             two_stage=None,
             snapshots=SnapshotWishes(
-                guarantee, store, interval, max_restarts, fresh, suspend_on_failure, initial_snapshot
+                guarantee, store, interval, max_restarts, fresh, suspend_on_failure, initial_snapshot, accept_loss
             ),
         )
         self.works = Works()
