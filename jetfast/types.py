@@ -199,3 +199,42 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+class Secret(str):
+    """Text that may hold secrets: a connection string, or a URL with keys. It is whole where it is used as text, and
+    hidden wherever it is shown: `repr`, `str`, `format`.
+
+    Libraries that take its bytes get all of it. What keeps it as text, such as a name, takes `redact` of it.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        return super().__new__(cls, "".join(text))  # `str(text)` of a Secret hides it
+
+    def __repr__(self) -> str:
+        return repr(redact(self))
+
+    def __str__(self) -> str:
+        return redact(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(redact(self), spec)
+
+
+_USER_OF_URL = re.compile(r"(?<=://)[^/?#]*@")
+_SECRET_OF_URL = re.compile(
+    r"([?&][^=&#]*(?:key|secret|token|password|passphrase|credential|sig)[^=&#]*=)[^&#\s'\"]+", re.I
+)
+_PLACE = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def redact(text: str) -> str:
+    """Return text without its secrets: of a URL the user with the password, and the keys among its parameters; of any
+    other `Secret` nothing is left.
+    """
+    raw = "".join(text)  # plain text, of a `Secret` too
+    if isinstance(text, Secret) and _PLACE.match(raw) is None:
+        return "***" if raw else ""
+    return _SECRET_OF_URL.sub(r"\1***", _USER_OF_URL.sub("***@", raw))

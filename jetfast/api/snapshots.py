@@ -19,6 +19,7 @@ from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.engine.named_snapshots import NamedSnapshot, delete_named, list_named
 from jetfast.engine.object_store_blobs import ObjectStoreBlobs
 from jetfast.engine.snapshot_store import SnapshotStore
+from jetfast.types import redact
 
 __all__ = ["NamedSnapshot", "SnapshotStore", "delete", "directory", "encrypted", "memory", "named", "object_store"]
 
@@ -48,7 +49,7 @@ def object_store(url: str, **options: Any) -> SnapshotStore:
     environment. Needs `pip install 'jetfast[s3]'`. One that ignores conditional puts is refused at submission.
     """
     if not isinstance(url, str) or "://" not in url:
-        raise TypeError(f'the URL of an object store must be like "s3://bucket/prefix", got {url!r}')
+        raise TypeError(f'the URL of an object store must be like "s3://bucket/prefix", got {redact(str(url))!r}')
     return BlobSnapshotStore(ObjectStoreBlobs(url, options))
 
 

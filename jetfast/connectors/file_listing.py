@@ -8,6 +8,7 @@ from typing import Any
 
 from jetfast.connectors.file_formats import FORMATS, compression_of, format_of
 from jetfast.errors import JobDefinitionError
+from jetfast.types import Secret, redact
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Groups = Sequence[Sequence[str | os.PathLike[str]]] | Callable[[str], str] | str
@@ -16,7 +17,9 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 
 def as_text(path: str | os.PathLike[str]) -> str:
-    return os.fspath(path)
+    """Return a path as text. A URL may hold keys: it is shown without them, and `redact` names it."""
+    text = os.fspath(path)
+    return Secret(text) if "://" in text else text
 
 
 def resolve_filesystem(path: str, filesystem: Any, base: str) -> tuple[Any, str]:
@@ -31,7 +34,10 @@ def resolve_filesystem(path: str, filesystem: Any, base: str) -> tuple[Any, str]
             scheme, _, rest = path.partition("://")
             begin = _WILDCARD.search(rest)
             fixed = rest if begin is None else rest[: rest.rfind("/", 0, begin.start())]
-            found, root = fs.FileSystem.from_uri(f"{scheme}://{fixed}")
+            try:
+                found, root = fs.FileSystem.from_uri(f"{scheme}://{fixed}")
+            except Exception as error:
+                raise JobDefinitionError(f"{redact(path)} cannot be opened: {redact(str(error))}") from None
             return found, root + rest[len(fixed) :]
         filesystem = fs.LocalFileSystem()
     elif not isinstance(filesystem, fs.FileSystem):
@@ -79,14 +85,14 @@ def list_files(
                     f"{what}: the suffix of {next(iter(found))!r} tells no format; give format=, one of "
                     f"{', '.join(FORMATS)}"
                 )
-            raise JobDefinitionError(f"{what}: no file matches {written!r}")
+            raise JobDefinitionError(f"{what}: no file matches {redact(written)!r}")
     else:
         suitable = {}
         for item in paths:
             filesystem, path = resolve_filesystem(as_text(item), filesystem, base)
             if filesystem.get_file_info(path).type.name == "NotFound":
-                raise JobDefinitionError(f"{what}: there is no file {as_text(item)!r}")
-            suitable[as_text(item)] = path
+                raise JobDefinitionError(f"{what}: there is no file {redact(as_text(item))!r}")
+            suitable[redact(as_text(item))] = path
         if not suitable:
             raise JobDefinitionError(f"{what}: the list of files is empty")
     suitable = dict(sorted(suitable.items()))
@@ -99,25 +105,25 @@ def _expand(what: str, written: str, filesystem: Any, path: str) -> dict[str, st
 
     info = filesystem.get_file_info(path)
     if info.type == fs.FileType.File:
-        return {written: path}
+        return {redact(written): path}
     if info.type == fs.FileType.Directory:
         listed = filesystem.get_file_info(fs.FileSelector(path))
         return {
-            posixpath.join(written, file.base_name): file.path
+            posixpath.join(redact(written), file.base_name): file.path
             for file in listed
             if file.type == fs.FileType.File and not file.base_name.startswith((".", "_"))
         }
     begin = _WILDCARD.search(path)
     if begin is None:
-        raise JobDefinitionError(f"{what}: there is no file or directory {written!r}")
+        raise JobDefinitionError(f"{what}: there is no file or directory {redact(written)!r}")
     root = path[: path.rfind("/", 0, begin.start()) + 1]
     pattern = re.compile(_regular_expression(path))
     if filesystem.get_file_info(root or ".").type != fs.FileType.Directory:
-        raise JobDefinitionError(f"{what}: no file matches {written!r}: there is no directory {root!r}")
+        raise JobDefinitionError(f"{what}: no file matches {redact(written)!r}: there is no directory {root!r}")
     listed = filesystem.get_file_info(fs.FileSelector(root, recursive="/" in path[begin.start() :] or "**" in path))
     fixed = written[: written.rfind("/", 0, _first_wildcard(written)) + 1]
     return {
-        fixed + file.path[len(root) :]: file.path
+        redact(fixed) + file.path[len(root) :]: file.path
         for file in listed
         if file.type == fs.FileType.File and pattern.fullmatch(file.path) and not file.base_name.startswith((".", "_"))
     }
@@ -191,9 +197,11 @@ def group_files(what: str, files: dict[str, str], groups: Groups | None) -> dict
     for index, group in enumerate(groups):
         names = []
         for item in group:
-            named = by_any_name.get(as_text(item))
+            named = by_any_name.get(redact(as_text(item)))
             if named is None:
-                raise JobDefinitionError(f"{what}: partitions= names {as_text(item)!r}, which is not among the files")
+                raise JobDefinitionError(
+                    f"{what}: partitions= names {redact(as_text(item))!r}, which is not among the files"
+                )
             if named in used:
                 raise JobDefinitionError(f"{what}: partitions= names {named!r} twice")
             used.add(named)

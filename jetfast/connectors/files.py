@@ -20,7 +20,7 @@ from jetfast.core.guarantee import Delivery, Guarantee
 from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position, SinkWriter
 from jetfast.errors import JobDefinitionError, JobFailedError
-from jetfast.types import BATCH_ROWS_MAX, Duration, bytes_of, positive_duration_us
+from jetfast.types import BATCH_ROWS_MAX, Duration, bytes_of, positive_duration_us, redact
 
 PARTITIONS_WITH_EVENT_TIME_MAX = 64
 """Files that are merged by event time at once; each is open, and each may hold the watermark back."""
@@ -89,7 +89,7 @@ def files(
     Raises JobDefinitionError, when it is used, if there is no such file, it cannot be read or the files differ.
     """
     settings = FileSettings(
-        path if isinstance(path, str | os.PathLike) else tuple(path),
+        as_text(path) if isinstance(path, str | os.PathLike) else tuple(map(as_text, path)),
         os.getcwd(),
         _checked_format(format),
         filesystem,
@@ -153,8 +153,8 @@ class Files:
     def name(self) -> str:
         path = self.settings.path
         if not isinstance(path, tuple):
-            return f"files({as_text(path)})"
-        return f"files({as_text(path[0])}, ... {len(path)} files)" if path else "files()"
+            return f"files({redact(as_text(path))})"
+        return f"files({redact(as_text(path[0]))}, ... {len(path)} files)" if path else "files()"
 
     def __repr__(self) -> str:
         return self.name

@@ -29,7 +29,7 @@ from jetfast.core.processor import ProcessorContext
 from jetfast.core.source import Position
 from jetfast.core.transaction import prepared_outlives_connection
 from jetfast.errors import JetfastError, JobDefinitionError, JobFailedError, SystemUnavailable, TransportError
-from jetfast.types import BATCH_ROWS_MAX, Duration, positive_duration_us
+from jetfast.types import BATCH_ROWS_MAX, Duration, Secret, positive_duration_us
 
 logger = logging.getLogger("jetfast")
 
@@ -81,7 +81,7 @@ def postgres(
     Raises JobDefinitionError, when it is used, if the server cannot be reached or the table does not do.
     """
     if not isinstance(conninfo, str):
-        raise TypeError(f"postgres: conninfo must be text, got {conninfo!r}")
+        raise TypeError(f"postgres: conninfo must be text, got {type(conninfo).__name__}")
     if not isinstance(table, str) or not table:
         raise TypeError(f"postgres: table must be text that is not empty, got {table!r}")
     if transactions not in (None, "prepared", "staged"):
@@ -89,7 +89,7 @@ def postgres(
     if not 1 <= batch_rows <= BATCH_ROWS_MAX:
         raise JobDefinitionError(f"postgres: batch_rows must be in [1, {BATCH_ROWS_MAX}], got {batch_rows}")
     return Postgres(
-        conninfo=conninfo,
+        conninfo=Secret(conninfo),
         table=table,
         key=key,
         start_after=None if start_after is None else str(start_after),
@@ -179,6 +179,11 @@ class Postgres:
             return psycopg.connect(self.conninfo, autocommit=True, application_name=label, options=options)
         except psycopg.OperationalError as error:
             raise TransportError(f"{self.name}: {self._place()} cannot be reached: {error}") from error
+        except psycopg.ProgrammingError:  # it shows what it could not read, which may be a password
+            raise JobDefinitionError(
+                f'{self.name}: conninfo cannot be read; write it like "postgresql://user@host/database" or '
+                '"host=... dbname=..."'
+            ) from None
 
     @contextmanager
     def _asking(self) -> Iterator[Any]:

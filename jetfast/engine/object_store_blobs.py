@@ -5,10 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jetfast.errors import JobDefinitionError, OutcomeUnknown, StoreUnavailable
+from jetfast.types import Secret, redact
 
 logger = logging.getLogger("jetfast")
 
 _MISSING = "snapshots in object stores need obstore: pip install 'jetfast[s3]'"
+
+_SECRET_LENGTH_MIN = 6
+"""Shorter values of options are shown."""
 
 
 class ObjectStoreBlobs:
@@ -24,7 +28,7 @@ class ObjectStoreBlobs:
     exclusive_by = "conditional puts (If-None-Match)"
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
-        self.url = url
+        self.url = Secret(url)
         self.options = dict(options or {})
         self._opened: Any = None
 
@@ -61,7 +65,9 @@ class ObjectStoreBlobs:
         except (AlreadyExistsError, PreconditionError):
             return False
         except Exception as error:
-            raise OutcomeUnknown(f"{self.name}: it is not known whether {name} was created: {_said(error)}") from error
+            raise OutcomeUnknown(
+                f"{self.name}: it is not known whether {name} was created: {self._told(error)}"
+            ) from error
         return True
 
     def get(self, name: str) -> bytes | None:
@@ -136,11 +142,19 @@ class ObjectStoreBlobs:
             try:
                 self._opened = from_url(self.url, **self.options)
             except Exception as error:
-                raise JobDefinitionError(f"{self.name} cannot be opened: {_said(error)}") from error
+                raise JobDefinitionError(f"{self.name} cannot be opened: {self._told(error)}") from None
         return self._opened
 
     def _unavailable(self, what: str, error: Exception) -> StoreUnavailable:
-        return StoreUnavailable(f"{self.name}: {what}: {_said(error)}")
+        return StoreUnavailable(f"{self.name}: {what}: {self._told(error)}")
+
+    def _told(self, error: Exception) -> str:
+        """What obstore says, without the values of options: one that it cannot take may be a key."""
+        text = redact(_said(error))
+        for value in self.options.values():
+            if isinstance(value, str) and len(value) >= _SECRET_LENGTH_MIN:
+                text = text.replace(value, "***")
+        return text
 
 
 def _said(error: Exception) -> str:
