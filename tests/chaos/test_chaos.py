@@ -43,6 +43,7 @@ def test_each_row_is_written_once_though_members_and_coordinators_are_killed_at_
     ("kind", "fault"),
     [
         ("files", "store-full"),
+        ("files", "store-put-back"),
         ("files", "record-lost"),
         ("files", "state-cut"),
         ("postgres", "database-away"),
