@@ -9,12 +9,12 @@ ROOT = Path(__file__).parent.parent
 
 NAMES = [
     "ACTIVE", "AcknowledgingReader", "AcknowledgingSource", "Aggregate", "BROADCAST", "BY_KEYS", "Batch",
-    "BatchAggregate", "BatchRun", "DataLostError", "Delivery", "EVENT_TIME", "Emit", "Guarantee", "IDLE",
-    "JobDefinitionError", "JobFailedError", "MAIN_PORT", "Output", "PartitionReader", "Position", "Processor",
-    "ProcessorContext", "Publisher", "PublishingSink", "RestartableError", "Rows", "Sink", "SinkWriter",
-    "SnapshotKind", "Source", "SourceProcessor", "StateBatch", "TransactionOwner", "TransactionRules",
-    "TransactionalSink", "TransactionalWriter", "TransportError", "Watermark", "WatermarkPolicy",
-    "WatermarkPolicyFactory", "WatermarkThrottle", "WatermarkThrottleFactory",
+    "BatchAggregate", "BatchRun", "DataLostError", "Delivery", "DiscoversPartitions", "EVENT_TIME", "Emit",
+    "Guarantee", "IDLE", "JobDefinitionError", "JobFailedError", "MAIN_PORT", "Output", "PartitionReader",
+    "Position", "Processor", "ProcessorContext", "Publisher", "PublishingSink", "RestartableError", "Rows", "Sink",
+    "SinkWriter", "SnapshotKind", "Source", "SourceProcessor", "StateBatch", "TransactionOwner",
+    "TransactionRules", "TransactionalSink", "TransactionalWriter", "TransportError", "Watermark",
+    "WatermarkPolicy", "WatermarkPolicyFactory", "WatermarkThrottle", "WatermarkThrottleFactory",
 ]  # fmt: skip
 """Names that extensions rely on: one that goes needs a release with a DeprecationWarning first."""
 

@@ -144,7 +144,7 @@ class Database:
     def cut_after(self, bytes_max: int) -> Iterator[None]:
         """Connections are cut after so many bytes, until the end."""
         with self._failing:
-            self.proxy.cut_after(bytes_max)
+            self.proxy.cut_after_bytes(bytes_max)
             try:
                 yield
             finally:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from random import Random
 from typing import Any
@@ -181,7 +180,7 @@ def test_a_job_on_threads_is_suspended_resumed_restarted_and_cancelled() -> None
         job.restart(PATIENCE_S)
         assert [taken["kind"] for taken in job.metrics["snapshots"]] == ["terminal"] * 3
         with pytest.raises(TimeoutError, match="job endless is still"):
-            job._await(Future(), timeout=0.0)
+            job.suspend(0.0)
         job.cancel()
         with pytest.raises(JobCancelledError):
             job.wait(PATIENCE_S)

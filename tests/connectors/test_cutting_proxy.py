@@ -53,7 +53,7 @@ def test_bytes_pass_both_ways(echo):
 @pytest.mark.parametrize("budget", [0, 3, 7])
 def test_a_connection_is_cut_after_a_number_of_bytes_of_both_ways(echo, budget):
     with CuttingProxy(echo) as proxy:
-        proxy.cut_after(budget)
+        proxy.cut_after_bytes(budget)
         assert len(ask(proxy.port, b"hello")) == max(budget - 5, 0)
         assert proxy.cuts == 1
         proxy.pass_all()

@@ -1,10 +1,12 @@
 """What killed processes leave in temporary folders and in stores is swept at the next start, and nothing else is."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,10 +36,9 @@ DirectoryBlobs(sys.argv[1]).put(sys.argv[2], pieces())
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
-    """Starts programs; they end at the end of the test."""
-    folder = tmp_path / "tmp"
-    folder.mkdir()
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Starts programs; they end at the end of the test. Their folders lie near the root: names of sockets are short."""
+    folder = Path(tempfile.mkdtemp(prefix="folders-"))
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     started: list[subprocess.Popen[str]] = []
 
@@ -55,6 +56,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     yield run
     for process in started:
         process.communicate()
+    shutil.rmtree(folder)
 
 
 def line_of(process: "subprocess.Popen[str]") -> str:
@@ -81,13 +83,13 @@ def test_the_folder_of_a_killed_process_is_swept_and_that_of_a_living_one_is_not
     kill(living)
     assert sweep() == [str(used)]
     own.remove()
-    assert list((tmp_path / "tmp").iterdir()) == []
+    assert list((Path(tempfile.gettempdir())).iterdir()) == []
 
 
 def test_folders_of_earlier_versions_go_when_nobody_listens_and_other_folders_stay(
     start: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
 ) -> None:
-    folder = tmp_path / "tmp"
+    folder = Path(tempfile.gettempdir())
     names = ("jetfast-abandoned", "jetfast-living", "jetfast-rows-1", "other-held-1")
     abandoned, living, rows, other = (folder / name for name in names)
     for made in (abandoned, living, rows, other):
