@@ -7,6 +7,7 @@ import pyarrow as pa
 from jetfast.connectors.file_bounds import Bounds, check_columns, check_schema, slot_bytes
 from jetfast.connectors.file_formats import FileRows, Place
 from jetfast.connectors.file_marks import identity_of, marks_of_whole
+from jetfast.connectors.ipc_messages import MappedBytes, MessageChecker, MessageFile
 
 _VALUE_BYTES = 8
 """Of an item of a list, about."""
@@ -195,34 +196,40 @@ class IpcReader:
 
 
 class IpcFile:
-    """One Arrow IPC file or stream, batch by batch."""
+    """One Arrow IPC file or stream, batch by batch. Each is checked before Arrow decodes it."""
 
-    def __init__(self, stream: Any, reader: Any, is_stream: bool) -> None:
-        self.stream = stream
-        self.reader = reader
+    def __init__(self, file: MappedBytes | MessageFile, is_stream: bool, bounds: Bounds) -> None:
+        from pyarrow import ipc
+
+        self.file = file
+        source = file.mapped if isinstance(file, MappedBytes) else pa.PythonFile(file, mode="r")
+        self.reader = ipc.open_stream(source) if is_stream else ipc.open_file(source)
+        self.checker = MessageChecker(self.file, is_stream, bounds)
         self.is_stream = is_stream
         self.index = 0
-        self.schema: pa.Schema = reader.schema
+        self.schema: pa.Schema = self.reader.schema
+        check_schema(self.schema, bounds)
 
     def skip(self, count: int) -> None:
-        if self.is_stream:
-            for _ in range(count):
-                self.reader.read_next_batch()
-        self.index = count
+        if not self.is_stream:
+            self.index = count
+        while self.index < count:
+            self.next_batch()
 
     def next_batch(self) -> pa.RecordBatch | None:
-        if self.is_stream:
-            try:
-                return self.reader.read_next_batch()
-            except StopIteration:
-                return None
-        if self.index >= self.reader.num_record_batches:
+        if not self.is_stream and self.index >= self.reader.num_record_batches:
             return None
+        self.checker.check(self.index)
         self.index += 1
-        return self.reader.get_batch(self.index - 1)
+        if not self.is_stream:
+            return self.reader.get_batch(self.index - 1)
+        try:
+            return self.reader.read_next_batch()
+        except StopIteration:
+            return None
 
     def close(self) -> None:
-        self.stream.close()
+        self.file.close()
 
 
 def open_ipc(filesystem: Any, path: str, bounds: Bounds) -> IpcFile:
@@ -231,7 +238,7 @@ def open_ipc(filesystem: Any, path: str, bounds: Bounds) -> IpcFile:
 
     Raises ValueError if it has more columns or deeper types than the bounds allow.
     """
-    from pyarrow import fs, ipc
+    from pyarrow import fs
 
     local = isinstance(filesystem, fs.LocalFileSystem)
     stream = filesystem.open_input_file(path)
@@ -239,21 +246,15 @@ def open_ipc(filesystem: Any, path: str, bounds: Bounds) -> IpcFile:
         size = stream.size()
         if size == 0:
             raise ValueError("the file is empty (0 bytes)")
-        if stream.read(6) == b"ARROW1":
-            if local:  # mapped: a record batch may be as large as the file
-                stream.close()
-                stream = pa.memory_map(path)
-            return _checked(IpcFile(stream, ipc.open_file(stream), False), bounds)
-        stream.seek(max(0, size - 8))
-        if stream.read(8) != b"\xff\xff\xff\xff\0\0\0\0":
-            raise ValueError("the Arrow stream has no end mark: it is truncated, or its writer was not closed")
-        stream.seek(0)
-        return _checked(IpcFile(stream, ipc.open_stream(stream), True), bounds)
+        is_stream = stream.read(6) != b"ARROW1"
+        if is_stream:
+            stream.seek(max(0, size - 8))
+            if stream.read(8) != b"\xff\xff\xff\xff\0\0\0\0":
+                raise ValueError("the Arrow stream has no end mark: it is truncated, or its writer was not closed")
+        if local:  # mapped: a record batch may be as large as the file
+            stream.close()
+            stream = pa.memory_map(path)
+        return IpcFile(MappedBytes(stream) if local else MessageFile(stream), is_stream, bounds)
     except BaseException:
         stream.close()
         raise
-
-
-def _checked(file: IpcFile, bounds: Bounds) -> IpcFile:
-    check_schema(file.schema, bounds)
-    return file
