@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import length_hint
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jetfast.core.batch import Batch
 from jetfast.core.failed_row import FailedRow
 from jetfast.errors import JobDefinitionError
 
@@ -100,7 +102,7 @@ class ListElements:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         lists = batch.column(self.position)
-        rows = batch.take(pc.list_parent_indices(lists))
+        rows = Batch.from_arrow(batch).take(pc.list_parent_indices(lists).to_numpy().astype(np.int32)).to_arrow()
         columns = rows.columns
         columns[self.position] = pc.list_flatten(lists)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -328,7 +328,9 @@ def _script(label: str, data: Any, schema: pa.Schema | None) -> Script:
             ) from error
         # A table without rows stays, as one batch: it tells the columns.
         batches = [batch for batch in table.to_batches() if batch.num_rows]
-        script += batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+        script += batches or [
+            pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in table.schema], schema=table.schema)
+        ]
     return tuple(script)
 
 

@@ -167,7 +167,8 @@ class RunningColumn:
         if pa.types.is_temporal(array.type):
             array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
         number_type = pa.float64() if self.number_type == np.float64 else pa.int64()
-        numbers: Values = array.cast(number_type).fill_null(0).to_numpy()
+        # A mean rounds integers that a double cannot hold.
+        numbers: Values = array.cast(number_type, safe=False).fill_null(0).to_numpy()
         return numbers
 
     def as_values(self, numbers: Values) -> pa.Array:

@@ -72,8 +72,10 @@ def expression_question(number: int, tree: Tree, flow: Flow) -> Question | None:
 
 
 def loses_digits(tree: Tree) -> bool:
-    """Spark negates decimals by Scala's arithmetic of 34 digits, and so loses some of 38."""
+    """Spark negates decimals by Scala's arithmetic of 34 digits; floats as text are those of Java 17 (see the docs)."""
     own = tree.operator in ("neg", "abs") and pa.types.is_decimal(tree.data_type) and tree.data_type.precision > 34
+    is_text = pa.types.is_string(tree.data_type) or pa.types.is_decimal(tree.data_type)
+    own |= tree.operator in ("cast", "try_cast") and is_text and pa.types.is_floating(tree.operands[0].data_type)
     return own or any(map(loses_digits, tree.operands))
 
 

@@ -79,7 +79,9 @@ class Concat(CollectList):
         return self.value_type(inputs)
 
     def export(self, states: pa.Array) -> pa.Array:
-        joined = pc.binary_join(super().export(states), self.separator)
+        texts = super().export(states)
+        data_type = texts.type.value_type
+        joined = pc.binary_join(texts.cast(pa.list_(pa.string())), self.separator).cast(data_type)  # Arrow joins these
         return pc.if_else(pc.greater(states.value_lengths(), 0), joined, None)
 
 
