@@ -224,6 +224,20 @@ def test_a_trend_needs_two_different_points():
     assert result_of(jf.linear_trend("y", "x"), pa.array([1.0, math.nan]), pa.array([5, 6])) != 0
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.decimals(-9999999, 9999999, places=2), st.integers(2, 12))
+def test_a_trend_over_equal_fractions_is_null_and_one_of_them_is_flat(value, count):
+    others = pa.array(range(count))
+    for equal in (
+        pa.array([value] * count, pa.decimal128(9, 2)),
+        pa.array([value] * count, pa.decimal32(9, 2)),
+        pa.array([float(value)] * count),
+    ):
+        assert result_of(jf.linear_trend("y", "x"), equal, equal) is None
+        assert result_of(jf.linear_trend("y", "x"), others, equal) is None
+        assert result_of(jf.linear_trend("y", "x"), equal, others) == 0.0
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_any_cutting_and_combining_of_any_groups_gives_the_same(data):

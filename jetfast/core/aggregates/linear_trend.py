@@ -115,9 +115,15 @@ def moments(
     def summed(values: Any) -> Floats:
         return np.bincount(groups, values, group_count).astype(np.float64)  # of no rows it would be whole
 
+    def mean(values: Floats) -> Floats:
+        """Mean of each group, as a distance from one of its values: the mean of equal values is exactly that value."""
+        near = np.zeros(group_count)
+        near[groups] = values
+        return near + summed(counts * (values - near[groups])) / total
+
     total = summed(counts)
     with np.errstate(all="ignore"):
-        mean_x, mean_y = summed(counts * x) / total, summed(counts * y) / total
+        mean_x, mean_y = mean(x), mean(y)
         away_x, away_y = x - mean_x[groups], y - mean_y[groups]
         columns = [
             total.astype(np.int64),
