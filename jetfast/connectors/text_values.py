@@ -10,6 +10,10 @@ import pyarrow.compute as pc
 _DAY_S = 86_400
 _FIRST_DAY = -719_528  # 0000-01-01
 _LAST_DAY = 2_932_896  # 9999-12-31
+_FIRST_NS = -9_223_372_036 * 10**9
+"""1677-09-21 00:12:44: the first whole second of timestamps in ns. Readers count seconds, and overflow before."""
+_WHOLE_MINUTES_S = 94_694_400
+"""1973-01-01: all zones are whole minutes away from UTC since then."""
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
@@ -83,9 +87,13 @@ def _reason(column: pa.Array) -> str | None:
     """Say why text cannot express some value of a column; None if it can."""
     for leaf in leaves(column):
         limits = _limits(leaf.type)
-        number = None if limits is None else _number_outside(leaf, limits)
-        if limits is not None and number is not None:
-            return f"{leaf.type} {number} is {limits.others}, which text cannot express"
+        if limits is None:
+            continue
+        number, others = _number_outside(leaf, limits), limits.others
+        if number is None and _is_zoned(leaf.type):
+            number, others = _number_between_minutes(leaf), "where the offset of its zone has seconds"
+        if number is not None:
+            return f"{leaf.type} {number} is {others}, which text cannot express"
     return None
 
 
@@ -107,6 +115,10 @@ def _limits(leaf_type: pa.DataType) -> _Limits | None:
         day = _DAY_S * _PER_SECOND["ms" if types.is_date64(leaf_type) else leaf_type.unit]
     else:
         return None
+    if types.is_timestamp(leaf_type) and leaf_type.unit == "ns":
+        where = " in UTC or in its zone" if leaf_type.tz is not None else ""
+        span = "1677-09-21 00:12:44 to 2262-04-11 23:47:16.854775807"
+        return _Limits(_FIRST_NS, 2**63 - 1, f"outside {span}{where}")
     return _Limits(_FIRST_DAY * day, (_LAST_DAY + 1) * day - 1, "outside the years 0000 to 9999")
 
 
@@ -114,17 +126,44 @@ def _number_outside(leaf: pa.Array, limits: _Limits) -> int | None:
     """Return a value outside of the limits as a number, None if there is none."""
     least, greatest, _ = limits
     numbers = leaf.view(pa.int32() if leaf.type.bit_width == 32 else pa.int64())
-    zoned = pa.types.is_timestamp(leaf.type) and leaf.type.tz is not None
+    zoned = _is_zoned(leaf.type)
     day = _DAY_S * _PER_SECOND[leaf.type.unit] if zoned else 0
     for extreme in pc.min_max(numbers).as_py().values():
         if extreme is None or least + day <= extreme <= greatest - day:
             continue
-        if zoned and least - day <= extreme <= greatest + day:  # the zone decides
-            local = pc.local_timestamp(pa.array([extreme], pa.int64()).cast(leaf.type)).cast(pa.int64())[0].as_py()
-            if least <= local <= greatest:
+        readable = not zoned or leaf.type.unit != "ns" or extreme >= least
+        if zoned and readable and least - day <= extreme <= greatest + day:  # the zone decides
+            stamp = pa.array([extreme], pa.int64()).cast(leaf.type)
+            if least <= extreme + _zone_offsets(stamp)[0].as_py() <= greatest:
                 continue
         return int(extreme)
     return None
+
+
+def _number_between_minutes(leaf: pa.Array) -> int | None:
+    """Return a timestamp whose zone has an offset with seconds then, as number; None if there is none.
+
+    Local times before standard time have such offsets. Text holds offsets of hours and minutes.
+    """
+    numbers = leaf.view(pa.int64())
+    per_second = _PER_SECOND[leaf.type.unit]
+    least = pc.min(numbers).as_py()
+    if least is None or least >= _WHOLE_MINUTES_S * per_second:
+        return None
+    offsets = _zone_offsets(leaf)
+    minute = 60 * per_second
+    odd = pc.not_equal(pc.multiply(pc.divide(offsets, minute), minute), offsets)
+    number = pc.index(odd, True).as_py()
+    return None if number < 0 else int(numbers[number].as_py())
+
+
+def _zone_offsets(stamps: pa.Array) -> pa.Array:
+    """Return how far local time is from UTC. Sums beyond int64 wrap around, and the differences wrap back."""
+    return pc.subtract(pc.local_timestamp(stamps).view(pa.int64()), stamps.view(pa.int64()))
+
+
+def _is_zoned(leaf_type: pa.DataType) -> bool:
+    return pa.types.is_timestamp(leaf_type) and leaf_type.tz is not None
 
 
 def leaves(column: pa.Array) -> Iterator[pa.Array]:

@@ -19,6 +19,8 @@ from tests.connectors.reading import context, read_all, write_all
 DAY_S = 86_400
 YEAR_10000_S = 253_402_300_800
 YEAR_0_S = -62_167_219_200
+LOCAL_MEAN_TIMES = {"Europe/Berlin": -2_422_054_408, "America/New_York": -2_717_650_800, "Africa/Monrovia": 63_593_070}
+"""First second at which a zone is whole minutes away from UTC."""
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
 
 
@@ -40,7 +42,23 @@ def edges() -> list[tuple[pa.Array, bool]]:
         found += [(numbers(east, end - 7200 * factor), False), (numbers(east, end - 7200 * factor - 1), True)]
         found += [(numbers(west, end), True), (numbers(west, end + 7200 * factor), False)]
         found += [(numbers(east, first - 7200 * factor), True), (numbers(west, first), False)]
-    found += [(numbers(pa.timestamp("ns"), 2**63 - 1, -(2**62)), True)]
+    hour_ns = 3600 * 10**9
+    first_ns, last_ns = -9_223_372_036 * 10**9, 2**63 - 1
+    for zone in (None, "UTC", "+02:00", "-02:00", "Europe/Berlin", "America/New_York"):
+        found += [(numbers(pa.timestamp("ns", zone), -(2**62), last_ns - 3 * hour_ns), zone not in LOCAL_MEAN_TIMES)]
+        found += [(numbers(pa.timestamp("ns", zone), first_ns - 1), False)]
+        found += [(numbers(pa.timestamp("ns", zone), -(2**63)), False)]
+        found += [(numbers(pa.timestamp("ns", zone), last_ns), zone not in ("+02:00", "Europe/Berlin"))]
+    for zone in (None, "UTC", "+02:00"):
+        found += [(numbers(pa.timestamp("ns", zone), first_ns), True)]
+    east, west = pa.timestamp("ns", "+02:00"), pa.timestamp("ns", "-02:00")
+    found += [(numbers(east, last_ns - 2 * hour_ns), True), (numbers(east, last_ns - 2 * hour_ns + 1), False)]
+    found += [(numbers(west, first_ns + 2 * hour_ns), True), (numbers(west, first_ns + 2 * hour_ns - 1), False)]
+    for unit, factor in {**UNITS, "ns": 10**9}.items():
+        for zone, seconds in LOCAL_MEAN_TIMES.items():
+            stamp = pa.timestamp(unit, zone)
+            found += [(numbers(stamp, seconds * factor, 10**9 * factor), True)]
+            found += [(numbers(stamp, seconds * factor - 1, 10**9 * factor), False)]
     for time in (pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")):
         day = DAY_S * {**UNITS, "ns": 10**9}[time.unit]
         found += [(numbers(time, 0, day - 1), True), (numbers(time, day), False), (numbers(time, -1), False)]

@@ -4,9 +4,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +23,18 @@ Types = Mapping[str, pa.DataType | None]
 TIME = re.compile(r"(?:(-?\d{4,})-(\d\d)-(\d\d))?(?:[T ]?(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?(Z|[+-]\d\d:?\d\d)?$")
 FIRST_DAY, LAST_DAY = -719_528, 2_932_896
 """0000-01-01 and 9999-12-31."""
+FIRST_NS = -9_223_372_036 * 10**9
+"""The first whole second of timestamps in nanoseconds."""
+PYTHON_FIRST_S, PYTHON_END_S = -62_135_500_000, 253_402_200_000
+"""In the first and the last days of the years 1 to 9999."""
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 def require_expressible(file_format: str, flow: Flow) -> None:
-    """Raise FailsError for times that the text of a file cannot express: years beyond 0000 to 9999."""
+    """Raise FailsError for times that the text of a file cannot express.
+
+    Years beyond 0000 to 9999, local times beyond nanoseconds, and local times with offsets of seconds.
+    """
     if file_format not in ("csv", "json"):
         return
     for name, data_type in flow.types.items():
@@ -43,7 +52,23 @@ def is_expressible(value: Any, data_type: pa.DataType) -> bool:
         return all(is_expressible(each, field.type) for each, field in zip(value, data_type, strict=True))
     if not pa.types.is_timestamp(data_type) and not pa.types.is_date(data_type):
         return True
-    return FIRST_DAY <= microseconds(value, data_type) // MICROSECONDS_A_DAY <= LAST_DAY
+    zoned = pa.types.is_timestamp(data_type) and data_type.tz is not None
+    offset = zone_offset(microseconds(value, data_type) // 10**6, data_type.tz) if zoned else 0
+    if offset % 60:
+        return False
+    if getattr(data_type, "unit", None) == "ns":
+        return value >= FIRST_NS and FIRST_NS <= value + offset * 10**9 <= 2**63 - 1
+    return FIRST_DAY <= (microseconds(value, data_type) + offset * 10**6) // MICROSECONDS_A_DAY <= LAST_DAY
+
+
+def zone_offset(second: int, zone: str) -> int:
+    """Seconds from UTC to local time, as Python has them; years that it lacks have those of its ends."""
+    if zone[0] in "+-":
+        return (-1 if zone[0] == "-" else 1) * (int(zone[1:3]) * 3600 + int(zone[4:6]) * 60)
+    near = min(max(second, PYTHON_FIRST_S), PYTHON_END_S)
+    offset = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=near)).astimezone(ZoneInfo(zone)).utcoffset()
+    assert offset is not None
+    return round(offset.total_seconds())
 
 
 def read_files(directory: Path, file_format: str, types: Types) -> tuple[list[str], list[tuple[Any, ...]]]:
