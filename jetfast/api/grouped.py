@@ -212,7 +212,7 @@ class AggregateStage(LateRowsStage):
         top = TopResults(by, count, keys, ascending, groups)
         try:
             top.choose(self.schema.empty_table())
-        except pa.ArrowException as error:
+        except (pa.ArrowException, TypeError) as error:
             raise JobDefinitionError(f"step {step_name!r}: results cannot be put in order: {error}") from error
         made = TopStep(
             self.pipeline,

@@ -15,7 +15,7 @@ from jetfast.errors import JobDefinitionError
 
 if TYPE_CHECKING:
     from jetfast.api.stage import Stage
-    from jetfast.processors.sort_rows import SortKey
+    from jetfast.core.sort_order import SortKey
 
 
 def rebalance(stage: Stage, keys: tuple[str, ...], name: str | None) -> Output:
@@ -28,7 +28,7 @@ def rebalance(stage: Stage, keys: tuple[str, ...], name: str | None) -> Output:
 
 def sort(stage: Stage, by: tuple[str, ...], descending: bool | Sequence[bool], name: str | None) -> Output:
     """As `Stage.sort`."""
-    from jetfast.processors.sort_rows import order_of
+    from jetfast.core.sort_order import order_of
 
     step_name = stage.pipeline._name_for(name, f"sort({', '.join(map(str, by))})", stateful=True)
     if not by:

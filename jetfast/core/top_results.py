@@ -7,6 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jetfast.core.sort_order import Order, SortKey, order_of, sortable
+
 RANK = "rank"
 WINDOW_END = "window_end"
 
@@ -30,15 +32,15 @@ class TopResults:
 
     def choose(self, results: pa.Table) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """Return the best results of each window and group in order, and the rank of each, from 1 on."""
-        direction = "ascending" if self.ascending else "descending"
+        direction: Order = "ascending" if self.ascending else "descending"
         # Arrow puts nulls last.
-        order: list[tuple[str, str]] = [(WINDOW_END, "ascending"), *((key, "ascending") for key in self.per)]
+        order: list[SortKey] = [(WINDOW_END, "ascending"), *((key, "ascending") for key in self.per)]
         sorted_by = results
         if pa.types.is_floating(results.schema.field(self.by).type):  # Arrow puts NaN last, whatever the direction
-            sorted_by = results.append_column("\x01nan", pc.is_nan(results[self.by]))
+            sorted_by = results.append_column("\x01nan", pc.is_nan(sortable(results[self.by])))
             order.append(("\x01nan", direction))
         order += [(self.by, direction), *((key, "ascending") for key in self.keys if key not in self.per)]
-        chosen = results.take(pc.sort_indices(sorted_by, sort_keys=order))
+        chosen = results.take(order_of(sorted_by, order))
         ranks = self._ranks(chosen)
         best = np.flatnonzero(ranks <= self.count)
         return chosen.take(pa.array(best)), ranks[best]
@@ -48,7 +50,9 @@ class TopResults:
         row = np.arange(len(ordered))
         starts = row == 0
         for name in (WINDOW_END, *self.per):
-            codes = ordered[name].combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
+            codes = (
+                sortable(ordered[name]).combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
+            )
             starts[1:] |= codes[1:] != codes[:-1]
         ranks: npt.NDArray[np.int64] = row - np.maximum.accumulate(np.where(starts, row, 0)) + 1
         return ranks

@@ -118,7 +118,7 @@ class RunningColumn:
         self.counts[slots], self.values[slots] = counts, values
         if self.counts_only or (found > 0).all():
             return result
-        if self.by_rank:  # Arrow's if_else gives wrong decimals of 32 bits now and then
+        if self.by_rank:  # Arrow's if_else gives narrow decimals another type
             return result.take(pa.array(np.arange(len(result)), mask=found == 0))
         return pc.if_else(pa.array(found > 0), result, pa.scalar(None, result.type))
 

@@ -1,49 +1,15 @@
 """Sorts all rows of a bounded input: they leave when it has ended."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jetfast.core.batch import Batch, batches_from_arrow, concatenate
-from jetfast.core.batch_aggregate import plain_array, plain_type
 from jetfast.core.items import Output
 from jetfast.core.processor import BROADCAST, Processor, ProcessorContext, StateBatch
+from jetfast.core.sort_order import SortKey, is_view, order_of
 from jetfast.types import BATCH_ROWS_MAX
-
-Order = Literal["ascending", "descending"]
-SortKey = tuple[str, Order]
-
-
-def order_of(rows: pa.Table, by: Sequence[SortKey]) -> pa.Array:
-    """Indices of the rows in order, nulls at the end. TypeError names a column of a type that has no order."""
-    keys = []
-    for name, _ in by:
-        column = rows.column(name)
-        if pa.types.is_nested(plain_type(column.type)) or column.type == pa.month_day_nano_interval():
-            raise TypeError(f"column {name!r} of type {column.type} has no order")
-        keys.append(pa.chunked_array([_sortable(chunk) for chunk in column.chunks], _sortable_type(column.type)))
-    numbered = [(str(number), order) for number, (_, order) in enumerate(by)]
-    return pc.sort_indices(pa.table(keys, [name for name, _ in numbered]), sort_keys=numbered)
-
-
-def _sortable_type(data_type: pa.DataType) -> pa.DataType:
-    """Arrow sorts by no dictionaries, views and half floats: what they are sorted by. Text is large: chunks add up."""
-    plain = plain_type(data_type)
-    if plain != data_type or is_view(data_type):
-        large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
-        return large.get(plain, plain)
-    return pa.float32() if data_type == pa.float16() else data_type
-
-
-def _sortable(array: pa.Array) -> pa.Array:
-    return plain_array(array).cast(_sortable_type(array.type))
-
-
-def is_view(data_type: pa.DataType) -> bool:
-    return bool(pa.types.is_string_view(data_type) or pa.types.is_binary_view(data_type))
 
 
 class SortRows(Processor):

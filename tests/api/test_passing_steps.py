@@ -9,12 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import jetfast as jf
 from jetfast import col
 from jetfast.core.batch import Batch
 from jetfast.core.processor import Processor, ProcessorContext
 from jetfast.core.routing import RoutingKind
+from jetfast.core.sort_order import order_of
 from jetfast.engine.memory_snapshot_store import MemorySnapshotStore
 from jetfast.errors import JobDefinitionError, JobFailedError
 from jetfast.processors.peek import Peek
@@ -215,6 +218,27 @@ def test_rows_are_sorted_by_several_columns_of_every_type_that_has_an_order(data
     )
     assert run_sorted(data_type, [high, None, low, high, low]) == [2, 4, 0, 3, 1]
     assert run_sorted(data_type, [high, None, low, high, low], descending=[True, True]) == [3, 0, 4, 2, 1]
+
+
+SORTED_TYPES = st.sampled_from(
+    [pa.decimal32(7, 2), pa.decimal64(15, 2), pa.decimal128(20, 2), pa.dictionary(pa.int8(), pa.decimal32(7, 2))]
+)
+SORTED_ROWS = st.lists(st.tuples(st.integers(0, 2), st.none() | st.decimals(-99999, 99999, places=2)), max_size=30)
+
+
+@given(SORTED_TYPES, SORTED_ROWS, st.booleans())
+def test_decimals_of_every_width_are_sorted_beside_other_columns(data_type, rows, descending):
+    def place(row: int) -> Any:
+        group, value = rows[row]
+        return group, value is None, 0 if value is None else -value if descending else value, row
+
+    plain = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+    values = pa.array([value for _, value in rows], plain)
+    if plain != data_type:
+        values = pa.DictionaryArray.from_arrays(pa.array(range(len(rows)), pa.int8()), values)
+    table = pa.table({"group": pa.array([group for group, _ in rows], pa.int64()), "value": values})
+    order = order_of(table, [("group", "ascending"), ("value", "descending" if descending else "ascending")])
+    assert order.to_pylist() == sorted(range(len(rows)), key=place)
 
 
 def test_a_column_without_an_order_is_refused_by_name_and_one_beside_it_is_not():

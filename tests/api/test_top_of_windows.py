@@ -1,5 +1,6 @@
 """The best results of windows in whole jobs are those of SQL's row_number, on every cluster and in every plan."""
 
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -112,6 +113,28 @@ def test_the_best_of_decimals_are_chosen_behind_the_window() -> None:
     sums.top(1, by="total", name="best").collect()
     assert "best (local)" in plan(pipeline).vertices
     assert jf.LocalCluster(2, 1).submit(pipeline, progress=False).to_arrow()["k"].to_pylist() == ["b"]
+
+
+@pytest.mark.parametrize(
+    "data_type",
+    [pa.decimal32(7, 2), pa.decimal64(15, 2), pa.decimal128(20, 2), pa.dictionary(pa.int8(), pa.decimal32(7, 2))],
+    ids=str,
+)
+@pytest.mark.parametrize("per", [(), "k"])
+def test_of_equal_results_the_least_keys_of_every_type_are_best(data_type: Any, per: Any) -> None:
+    values = [Decimal("6.25"), Decimal("-3.25"), Decimal("1.50"), Decimal("-1.25"), Decimal("0.50"), None]
+    plain = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+    keys = pa.array(values, plain)
+    if plain != data_type:
+        keys = pa.DictionaryArray.from_arrays(pa.array(range(6), pa.int8()), keys)
+    rows = pa.table({"t": pa.array(range(6), pa.timestamp("us")), "k": keys})
+    pipeline = jf.Pipeline("equal results")
+    stage = pipeline.read(jf.memory(rows), name="rows").with_event_time("t").group_by("k")
+    stage.window(jf.tumbling("1s")).agg(n=jf.count()).top(3, by="n", per=per, name="best").collect()
+    found = jf.LocalCluster(2, 1).submit(pipeline, progress=False).to_arrow().to_pylist()
+    known = sorted(value for value in values if value is not None)
+    wanted = dict.fromkeys([*known, None], 1) if per else {value: rank for rank, value in enumerate(known[:3], 1)}
+    assert {row["k"]: row["rank"] for row in found} == wanted
 
 
 def test_a_window_may_follow_the_best_results() -> None:
