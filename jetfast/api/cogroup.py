@@ -158,24 +158,23 @@ class Cogroup:
     def combine(self, number: int, result: str, value: Aggregate) -> Aggregate:
         """An aggregate of one stage as one over the rows of all, of which the others have nulls."""
         stage = self.stages[number]
-        _, types = check_aggregate(self.step, result, value, stage.schema)
+        checked, types = check_aggregate(self.step, result, value, stage.schema)
         if value.function is AggregateKind.COUNT:
             return Aggregate(AggregateKind.COUNT_VALUES, (self.mark(number),))
-        names = []
+        columns = []
         for position, (column, data_type) in enumerate(zip(value.columns, types, strict=True)):
             if isinstance(column, str):
                 require_columns(self.step, [column], stage.schema, f"in {result}")
                 expression = Expression(Column(column))
             else:
                 expression = as_expression(column)
-            names.append(f"{HIDDEN}{number}.{result}.{position}")
+            hidden = f"{HIDDEN}{number}.{result}.{position}"
+            columns.append(Expression(Column(hidden)).alias(checked.names[position]))
             plain = plain_type(data_type)
-            self.columns.append(
-                (number, names[-1], expression if plain == data_type else expression.cast(plain), plain)
-            )
+            self.columns.append((number, hidden, expression if plain == data_type else expression.cast(plain), plain))
         if isinstance(value.function, AggregateKind) or value.function.skips_nulls:
-            return Aggregate(value.function, tuple(names))
-        return Aggregate(OfSomeRows(value.function), (*names, self.mark(number)))
+            return Aggregate(value.function, tuple(columns))
+        return Aggregate(OfSomeRows(value.function), (*columns, self.mark(number)))
 
     def mark(self, number: int) -> str:
         """The column that is null in rows of other stages."""

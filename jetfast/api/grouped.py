@@ -289,20 +289,23 @@ def check_aggregate(
             f"step {step!r}: {name}= needs an aggregate such as jf.count() or jf.mean(...), got {value!r}"
         )
     arguments: list[str | Expression] = []
+    names: list[str] = []
     types: list[pa.DataType] = []
-    for column in value.columns:
+    for position, column in enumerate(value.columns):
         if isinstance(column, str):
             require_columns(step, [column], schema, f"in {name}")
             arguments.append(column)
+            names.append(column)
             types.append(schema.field(column).type)
         else:
             expression = as_expression(column)
             types.append(lower_for_step(expression, schema, step, name, "fail").data_type)
             arguments.append(pure_column(expression) or expression)
+            names.append(expression.name or f"argument {position}")
     function = value.function
     if function in (AggregateKind.MIN, AggregateKind.MAX) and needs_extremes(types[0]):
         function = Extremes(greatest=function is AggregateKind.MAX)
-    checked = WindowedAggregate(name, function, tuple(arguments))
+    checked = WindowedAggregate(name, function, tuple(arguments), tuple(names))
     column = checked.for_processor()
     try:
         if isinstance(column, AggregateColumn):

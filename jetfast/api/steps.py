@@ -217,6 +217,8 @@ class WindowedAggregate:
     name: str
     function: AggregateKind | BatchAggregate
     arguments: tuple[str | Expression, ...] = ()
+    names: tuple[str, ...] = ()
+    """What a batch aggregate finds the arguments under."""
 
     def column_of(self, position: int) -> str:
         """The column that holds an argument: hidden if it is computed."""
@@ -240,11 +242,7 @@ class WindowedAggregate:
         """What a processor needs to know of it."""
         if isinstance(self.function, AggregateKind):
             return AggregateColumn(self.name, self.function, *self.columns)
-        names = [
-            argument if isinstance(argument, str) else argument.name or f"argument {position}"
-            for position, argument in enumerate(self.arguments)
-        ]
-        return BatchAggregateColumn(self.name, self.function, self.columns, tuple(names))
+        return BatchAggregateColumn(self.name, self.function, self.columns, self.names)
 
 
 @dataclass(eq=False)

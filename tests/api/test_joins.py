@@ -1,5 +1,6 @@
 """What joins make of their columns, times and graphs, and what they refuse when the pipeline is built."""
 
+import operator
 import re
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 import jetfast as jf
 from jetfast import col
+from jetfast.core.batch_aggregate import BatchAggregate
 from jetfast.errors import JobDefinitionError
 from jetfast.testing import EMPTY
 
@@ -223,6 +225,62 @@ def test_joins_of_unusual_columns_and_sides(build: Callable[[Any], Any], expecte
     found = jf.LocalCluster(workers=2).submit(pipeline, progress=False).to_arrow()
     assert found.schema.equals(stage.schema)
     assert sorted((tuple(row.values()) for row in found.to_pylist()), key=str) == sorted(expected, key=str)
+
+
+class Named(BatchAggregate):
+    """The names that it finds its columns under."""
+
+    def state_type(self, inputs: pa.Schema) -> pa.DataType:
+        return pa.list_(pa.string())
+
+    def result_type(self, inputs: pa.Schema) -> pa.DataType:
+        return pa.struct([(f"{name} of {len(inputs)}", pa.string()) for name in inputs.names])
+
+    def accumulate(self, rows: pa.RecordBatch, groups: Any, group_count: int) -> Any:
+        return [list(rows.schema.names)] * group_count
+
+    def combine(self, states: pa.Array, groups: Any, group_count: int) -> Any:
+        return [states[0].as_py()] * group_count
+
+    def export(self, states: pa.Array) -> Any:
+        return [{f"{name} of {len(state)}": name for name in state} for state in states.to_pylist()]
+
+
+def test_aggregates_of_several_columns_find_them_under_the_names_of_the_user():
+    pipeline = jf.Pipeline("names")
+    left, right = timed(pipeline, "a", CODED), timed(pipeline, "b", PLAIN)
+    best = {"best": jf.top_n(["tag", col("at").alias("when")], 1, by="at")}
+    named = {"named": Named().over("at", col("at").alias("other"), col("k") == "a"), "same": Named().over("k", "at")}
+    both = left.group_by("k").cogroup(right.group_by("k")).window(MINUTE).agg(best, named)
+    alone = left.group_by("k").window(MINUTE).agg(**best)
+    assert both.schema.field("best").type == alone.schema.field("best").type
+    assert [field.name for field in both.schema.field("best").type.value_type] == ["tag", "when"]
+    both.collect("both")
+    alone.collect("alone")
+    job = jf.LocalCluster(workers=2).submit(pipeline, progress=False)
+    job.wait(timeout=60)
+    found = {row["k"]: row for row in job.collected("both").to_pylist()}
+    assert job.collected("both").schema.equals(both.schema)
+    for row in job.collected("alone").to_pylist():
+        assert found[row["k"]]["best"] == row["best"]
+    names = ["at", "other", "argument 2"]
+    assert found["a"]["named"] == found["c"]["named"] == {f"{name} of 3": name for name in names}
+    assert found["a"]["same"] == {"k of 2": "k", "at of 2": "at"}
+    assert found["b"]["named"] is None
+
+
+def test_an_aggregate_of_several_stages_may_take_a_column_twice():
+    pipeline = jf.Pipeline("twice")
+    left, right = timed(pipeline, "a", CODED), timed(pipeline, "b", PLAIN)
+    slope = jf.aggregate(
+        "n", "n", create=int, accumulate=lambda total, rows: total + rows.num_columns, combine=operator.add,
+        state=pa.int64(),
+    )  # fmt: skip
+    numbered = left.with_column("n", col("at").cast("long"))
+    both = numbered.group_by("k").cogroup(right.group_by("k")).window(MINUTE).agg({"n": slope}, {"m": jf.count()})
+    both.collect()
+    found = jf.LocalCluster().submit(pipeline, progress=False).to_arrow().to_pylist()
+    assert {row["k"]: row["n"] for row in found} == {"a": 2, "b": 2, None: 2, "c": None}
 
 
 def test_late_rows_of_aggregates_of_several_stages_are_those_that_came_into_each():

@@ -34,7 +34,7 @@ class OfSomeRows(BatchAggregate):
     def accumulate(self, rows: pa.RecordBatch, groups: Groups, group_count: int) -> Any:
         mark = rows.num_columns - (2 if self.takes_time else 1)
         own = np.flatnonzero(rows.column(mark).is_valid().to_numpy(zero_copy_only=False))
-        rows = rows.select([name for index, name in enumerate(rows.schema.names) if index != mark]).take(pa.array(own))
+        rows = rows.select([index for index in range(rows.num_columns) if index != mark]).take(pa.array(own))
         return self.by_group(self.aggregate.accumulate, rows, groups[own], group_count)
 
     def combine(self, states: pa.Array, groups: Groups, group_count: int) -> Any:
@@ -51,7 +51,7 @@ class OfSomeRows(BatchAggregate):
             return made
         places = np.full(group_count, -1, np.int64)
         places[present] = np.arange(len(present))
-        return made.take(pa.array(places, mask=places < 0))
+        return rows_at(made, places)
 
     def export(self, states: pa.Array) -> Any:
         valid = states.is_valid().to_numpy(zero_copy_only=False)
@@ -59,7 +59,14 @@ class OfSomeRows(BatchAggregate):
         if len(own) == 0:
             return [None] * len(states)
         made = self.aggregate.export(states.take(pa.array(own)))
-        return made.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
+        return rows_at(made, np.where(valid, np.cumsum(valid) - 1, -1))
+
+
+def rows_at(made: Any, places: Groups) -> Any:
+    """What a function made (an Arrow array, a NumPy array or a list) at some places, null at -1."""
+    if isinstance(made, pa.Array | pa.ChunkedArray):
+        return made.take(pa.array(places, mask=places < 0))
+    return [None if place < 0 else made[place] for place in places]
 
 
 def without_last(schema: pa.Schema) -> pa.Schema:
