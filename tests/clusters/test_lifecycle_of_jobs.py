@@ -68,10 +68,9 @@ def test_windows_hold_each_row_once_over_a_terminal_snapshot(operation: type) ->
     job = stepped(summing(outside), 3, 2)
     for _ in range(3):
         job.run(lambda: job.runner.status is jf.JobStatus.RUNNING)
-        for _ in range(150):
+        for _ in range(100):
             job.step()
-        if not job.ended:
-            job.do(operation)
+        job.do(operation)
         if job.runner.status is jf.JobStatus.SUSPENDED:
             job.do(ResumeAsked)
     job.run()
