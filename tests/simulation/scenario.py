@@ -51,7 +51,7 @@ class Sink:
 
     def rows(self) -> "Counter[Row]":
         """What is visible."""
-        return self.answer.of(self.system.rows())
+        return self.answer.of(self.system.rows(), self.repeats)
 
     def problems(self) -> tuple[list[Row], list[Row]]:
         """Rows that are lost, and rows that are there too often or should not be there at all."""

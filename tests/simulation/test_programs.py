@@ -21,6 +21,7 @@ from jetfast.processors.window_join import WindowJoinProcessor
 from tests.simulation.campaign import run_quietly
 from tests.simulation.mutations import save_a_row_less
 from tests.simulation.programs import joins, keyed_steps, plain_steps, windows
+from tests.simulation.programs.answer import Answer
 from tests.simulation.programs.flow import Flow
 from tests.simulation.programs.graph import Node, shrink
 from tests.simulation.programs.operator import Operator
@@ -96,3 +97,22 @@ def joins_windows(program: Program) -> bool:
     return any(
         isinstance(flow, Flow) and flow.rows for node, flow in flows if isinstance(node.operator, joins.WindowJoin)
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "repeats", "good"),
+    [
+        ([(1, 5), (2, None)], False, True),
+        ([(1, 5), (2, None), (3, 5)], False, False),
+        ([(1, 5), (2, None), (3, 5)], True, True),  # all rows once more, in one window
+        ([(1, 5), (1, 5), (2, None)], True, True),
+        ([(1, 5), (1, 5)], True, False),  # rows are lost
+        ([(2, 5), (2, 0)], True, False),
+    ],
+)
+def test_sums_are_right_at_a_sink_that_repeats_rows_if_some_of_them_have_them(
+    rows: list[tuple[int, int | None]], repeats: bool, good: bool
+) -> None:
+    answer = Answer(("key", "n", "total"), Counter({("k", 3, 5): 1}), sums=True)
+    found = answer.of([{"key": "k", "n": n, "total": total} for n, total in rows], repeats)
+    assert (found == answer.expected) is good

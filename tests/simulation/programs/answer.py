@@ -25,10 +25,28 @@ class Answer:
     any_order: bool = False
     """Of lists: values may come in any order."""
 
-    def of(self, rows: Iterable[Mapping[str, Any]]) -> "Counter[tuple[Any, ...]]":
-        """Rows of a sink in the form of `expected`."""
+    def of(self, rows: Iterable[Mapping[str, Any]], repeats: bool = False) -> "Counter[tuple[Any, ...]]":
+        """Rows of a sink in the form of `expected`. `repeats`: the sink may hold rows more than once."""
         found = Counter(tuple(self.plain(row[name], self.digits.get(name)) for name in self.columns) for row in rows)
-        return sums_of(found) if self.sums else found
+        if not self.sums:
+            return found
+        return self.sums_of_some(found) if repeats else sums_of(found)
+
+    def sums_of_some(self, rows: "Counter[tuple[Any, ...]]") -> "Counter[tuple[Any, ...]]":
+        """The sums that are expected of each key if some of its rows have them; else those of all of its rows.
+
+        A sink that repeats rows has them of several attempts, and each attempt may put them into other windows.
+        """
+        reached: dict[Any, set[tuple[int, ...]]] = {}
+        for key, *numbers in rows.elements():
+            sums = reached.setdefault(key, {(0,) * len(numbers)})
+            sums |= {tuple(a + int(b or 0) for a, b in zip(sum_, numbers, strict=True)) for sum_ in sums}
+        expected = {key: tuple(numbers) for key, *numbers in self.expected}
+        found = Counter[tuple[Any, ...]]()
+        for key, *numbers in sums_of(rows):
+            wanted = expected.get(key)
+            found[(key, *(wanted if wanted in reached[key] else numbers))] += 1
+        return found
 
     def plain(self, value: Any, digits: int | None) -> Any:
         made = plain(value, digits)
