@@ -3,7 +3,9 @@
     suspend             and "resume" when nothing happens any more; in between perhaps "export suspended"
     restart, export     of the running job
     cancel and export   the next coordinator starts from the named snapshot, if there is one
-    upgrade             cancel; the next coordinator has a pipeline with another source and its sinks besides
+    upgrade             cancel; the next coordinator has a pipeline with another source and its sinks besides. The
+                        user first ends coordinators that have the old pipeline and have not claimed the job: the last
+                        claim counts, and theirs would come after that of the new pipeline
 
 Who goes on has other members, workers and key partitions. What is asked may be refused, or come to nothing because of
 faults: rows must be there once all the same.
@@ -89,6 +91,7 @@ class Operations:
         run = self.run
         exported, self.exported = self.exported, None
         if self.adds_source and not run.store.is_completed():
+            run.end_unclaimed()
             add_source(run.scenario, self.choice, run.clock)
         self.adds_source = False
         if exported is None or not exported.done() or exported.exception() is not None:

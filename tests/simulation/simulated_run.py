@@ -238,6 +238,10 @@ class SimulatedRun:
                 self.completed = True
         self._rebuild()
 
+    def end_unclaimed(self) -> None:
+        """Coordinators that have not claimed the job yet end: nothing keeps them from doing so with their pipeline."""
+        self.old_jobs = [job for job in self.old_jobs if job.has_claimed]
+
     def _new_execution_id(self, last: int) -> int:
         self.last_execution_id = max(self.last_execution_id, last) + 1
         return self.last_execution_id

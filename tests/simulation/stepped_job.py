@@ -227,13 +227,16 @@ class SteppedJob:
             lease_us = positive_duration_us(lease, "lease")
             settings = replace(settings, coordinator=CoordinatorRecord(lease_us=lease_us), lease_s=lease_us / 1e6)
         self.leased = lease is not None
+        self.has_claimed = False
+        """It has begun to claim the job: a claim of another coordinator from now on ends it."""
+        self._new_execution_id = new_execution_id
         self.runner = Runner(
             settings,
             clock=self._now_s,
             lease_clock=self._now_s,
             run_store=self.works,
             run_look=self.looks,
-            new_execution_id=new_execution_id,
+            new_execution_id=self._claim,
         )
         self.runner.summon = self._summon
         self.runner.release = self._release
@@ -247,6 +250,10 @@ class SteppedJob:
 
     def _now_s(self) -> float:
         return self.clock() / 1e6
+
+    def _claim(self, last: int) -> int:
+        self.has_claimed = True
+        return self._new_execution_id(last)
 
     def make_lease(self, index: int) -> SimulatedLease | None:
         return SimulatedLease(index, self.runner.leases, self._now_s) if self.leased else None

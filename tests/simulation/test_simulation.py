@@ -44,6 +44,12 @@ def test_random_pipelines_of_all_operators_lose_and_double_no_row_whatever_fails
     assert result["problems"] == []
 
 
+@pytest.mark.parametrize("seed", [2481, 2962])
+def test_what_a_user_must_expect_is_no_problem(seed: int) -> None:
+    """Repeated rows at a sink that repeats rows; a coordinator of the old pipeline that has yet to claim its job."""
+    assert run_quietly(seed, "mixed")[0].problems == []
+
+
 @pytest.mark.timeout(600)
 def test_every_kind_of_fault_and_operation_occurs_in_one_seed_of_a_hundred() -> None:
     result = summarize((simulate(seed), 0.0) for seed in range(10_000, 10_600))
