@@ -15,7 +15,14 @@ import msgspec
 import pyarrow as pa
 
 from jetfast.connectors.file_formats import compression_of
-from jetfast.connectors.text_values import Inexpressible, check_expressible, plain_type, with_words_for_floats
+from jetfast.connectors.text_values import (
+    Inexpressible,
+    check_expressible,
+    check_parquet,
+    parquet_limits,
+    plain_type,
+    with_words_for_floats,
+)
 from jetfast.core.batch import Batch
 from jetfast.core.readable import readable_values
 from jetfast.errors import JobDefinitionError, JobFailedError
@@ -40,9 +47,7 @@ class TableWriter(Protocol):
 def open_table_writer(stream: Any, file_format: str, schema: pa.Schema) -> TableWriter:
     """Begin a file of a format."""
     if file_format == "parquet":
-        import pyarrow.parquet as pq
-
-        writer: TableWriter = pq.ParquetWriter(stream, schema)
+        writer: TableWriter = ParquetTableWriter(stream, schema)
     elif file_format == "ipc":
         writer = pa.ipc.new_file(stream, schema)
     elif file_format == "ipc_stream":
@@ -52,6 +57,29 @@ def open_table_writer(stream: Any, file_format: str, schema: pa.Schema) -> Table
     else:
         writer = JsonTableWriter(stream, schema)
     return writer
+
+
+class ParquetTableWriter:
+    """Parquet. Timestamps and times in seconds become milliseconds."""
+
+    def __init__(self, stream: Any, schema: pa.Schema) -> None:
+        import pyarrow.parquet as pq
+
+        self.writer = pq.ParquetWriter(stream, schema)
+        self.limited = [
+            field.name for field in schema if _holds(field.type, lambda each: parquet_limits(each) is not None)
+        ]
+        self.row = 0
+
+    def write_table(self, table: pa.Table) -> None:
+        """Raises Inexpressible for a value that Parquet cannot hold; nothing of the table is written then."""
+        if self.limited:
+            check_parquet(table.select(self.limited), self.row)
+        self.writer.write_table(table)
+        self.row += table.num_rows
+
+    def close(self) -> None:
+        self.writer.close()
 
 
 class CsvTableWriter:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import jetfast as jf
@@ -109,6 +110,28 @@ def test_the_row_and_the_column_are_named_wherever_the_value_is(nest: int) -> No
         check_expressible(table, 10_000)
     check_expressible(table.slice(0, 1700), 0)
     check_expressible(table.slice(1701), 0)
+
+
+@pytest.mark.parametrize(
+    "column_type", [pa.timestamp("s"), pa.timestamp("s", "Europe/Berlin"), pa.time32("s")], ids=str
+)
+def test_seconds_that_parquet_cannot_hold_as_milliseconds_are_refused(tmp_path: Path, column_type: pa.DataType) -> None:
+    greatest = (2 ** (column_type.bit_width - 1) - 1) // 1000
+    nestings = [*NESTINGS[:4], NESTINGS[6], as_maps]
+    for place, nest in enumerate(nestings):
+        held = pa.table({"id": [0, 1], "at": nest(numbers(column_type, -greatest, greatest))})
+        write_all(files(tmp_path / f"{place}.parquet"), held.schema, [held])
+        assert pq.read_table(tmp_path / f"{place}.parquet").num_rows == 2
+        for beyond in (greatest + 1, -greatest - 1):
+            table = pa.table({"id": [0, 1], "at": nest(numbers(column_type, 0, beyond))})
+            where = rf"x{place}\.parquet: row 3, column 'at': .* {beyond} is beyond the milliseconds"
+            with pytest.raises(JobFailedError, match=where):
+                write_all(files(tmp_path / f"x{place}.parquet"), table.schema, [held, table])
+            assert not (tmp_path / f"x{place}.parquet").exists()
+
+
+def as_maps(column: pa.Array) -> pa.Array:
+    return pa.MapArray.from_arrays(list(range(len(column) + 1)), pa.array(["k"] * len(column)), column)
 
 
 def test_values_behind_a_null_do_not_count() -> None:

@@ -31,16 +31,31 @@ NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 def require_expressible(file_format: str, flow: Flow) -> None:
-    """Raise FailsError for times that the text of a file cannot express.
+    """Raise FailsError for times that the file of a sink cannot express.
 
-    Years beyond 0000 to 9999, local times beyond nanoseconds, and local times with offsets of seconds.
+    Text: years beyond 0000 to 9999, local times beyond nanoseconds, and local times with offsets of seconds.
+    Parquet: seconds beyond what milliseconds hold.
     """
-    if file_format not in ("csv", "json"):
+    expresses = {"csv": is_expressible, "json": is_expressible, "parquet": fits_milliseconds}.get(file_format)
+    if expresses is None:
         return
     for name, data_type in flow.types.items():
         for value in flow.column(name):
-            if data_type is not None and not is_expressible(value, data_type):
+            if data_type is not None and not expresses(value, data_type):
                 raise FailsError(name)
+
+
+def fits_milliseconds(value: Any, data_type: pa.DataType) -> bool:
+    """Can Parquet, which has no seconds, hold a value?"""
+    if value is None:
+        return True
+    if is_list(data_type):
+        return all(fits_milliseconds(each, data_type.value_type) for each in value)
+    if pa.types.is_struct(data_type):
+        return all(fits_milliseconds(each, field.type) for each, field in zip(value, data_type, strict=True))
+    if not pa.types.is_timestamp(data_type) and not pa.types.is_time(data_type):
+        return True
+    return data_type.unit != "s" or abs(value) * 1000 < 2 ** (data_type.bit_width - 1)
 
 
 def is_expressible(value: Any, data_type: pa.DataType) -> bool:
