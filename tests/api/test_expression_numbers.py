@@ -340,3 +340,28 @@ def test_a_chain_is_computed_as_it_is_written(expression: Expression, expected: 
     rows = pa.record_batch(columns | {"m": pa.array([Decimal("2.00")], pa.decimal128(3, 2))})
     lowered = lower(expression, rows.schema, null_on_error=True)
     assert [lowered.evaluate(rows, way)[0].as_py() for way in Way] == [expected] * len(Way)
+
+
+NARROW_ROWS = st.lists(
+    st.tuples(st.none() | st.booleans(), *[st.none() | st.decimals(-99999, 99999, places=2)] * 2), max_size=30
+)
+
+
+@given(NARROW_ROWS, st.sampled_from([pa.decimal32(7, 2), pa.decimal64(15, 2)]), st.integers(0, 9))
+def test_choices_of_narrow_decimals_give_what_python_gives(
+    rows: list[tuple[bool | None, Decimal | None, Decimal | None]], data_type: pa.DataType, first: int
+) -> None:
+    types = {"m": pa.bool_(), "a": data_type, "b": data_type}
+    columns = [pa.array([row[position] for row in rows], each) for position, each in enumerate(types.values())]
+    batch = pa.record_batch(columns, names=list(types)).slice(first)
+    wide = pa.decimal128(data_type.precision, data_type.scale)
+    expected: list[tuple[Expression, list[Decimal | None]]] = [
+        (when(col("m"), col("a")).otherwise(col("b")), [a if mark else b for mark, a, b in rows[first:]]),
+        (when(col("m"), col("a")).otherwise(None), [a if mark else None for mark, a, _ in rows[first:]]),
+        (coalesce(col("a"), col("b")), [b if a is None else a for _, a, b in rows[first:]]),
+    ]
+    for expression, wanted in expected:
+        for way in Way:
+            found = lower(expression, batch.schema, null_on_error=way is Way.FORGIVING).evaluate(batch, way)
+            assert found.type == wide, str(expression)
+            assert found.to_pylist() == wanted, str(expression)
