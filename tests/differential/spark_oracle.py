@@ -54,7 +54,7 @@ def questions_of(number: int, program: Program, flows: Sequence[Flow]) -> Iterat
 
 def expression_question(number: int, tree: Tree, flow: Flow) -> Question | None:
     """A question about an expression, or None if Spark has no such types."""
-    sql = None if loses_digits(tree) else to_sql(tree, "{}")
+    sql = None if loses_digits(tree) or drops_float(tree) else to_sql(tree, "{}")
     names = sorted(tree.columns())
     if sql is None or not names or any(spark_type(flow.types[name]) is None for name in names):
         return None
@@ -77,6 +77,19 @@ def loses_digits(tree: Tree) -> bool:
     is_text = pa.types.is_string(tree.data_type) or pa.types.is_decimal(tree.data_type)
     own |= tree.operator in ("cast", "try_cast") and is_text and pa.types.is_floating(tree.operands[0].data_type)
     return own or any(map(loses_digits, tree.operands))
+
+
+def drops_float(tree: Tree) -> bool:
+    """Spark's optimizer drops the float of an integer that becomes a double, so the value is not rounded to a float."""
+    types = [operand.data_type for operand in tree.operands]
+    is_double = pa.types.is_float64(tree.data_type) or any(not pa.types.is_float32(each) for each in types)
+    own = is_double and any(
+        operand.operator in ("cast", "try_cast")
+        and pa.types.is_float32(operand.data_type)
+        and pa.types.is_integer(operand.operands[0].data_type)
+        for operand in tree.operands
+    )
+    return own or any(map(drops_float, tree.operands))
 
 
 def hash_question(number: int, source: Source) -> Iterator[Question]:

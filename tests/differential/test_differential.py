@@ -16,7 +16,7 @@ from tests.differential import aggregates, expressions, joins, keyed, steps, win
 from tests.differential.campaign import run_number
 from tests.differential.pipelines import Program, draw_program
 from tests.differential.running import Outcome, program_of, run_quietly, smallest
-from tests.differential.spark_oracle import ask_spark
+from tests.differential.spark_oracle import ask_spark, drops_float
 from tests.differential.tables import draw_column, draw_table
 from tests.differential.values import is_exactly, plain, to_exact
 from tests.simulation.programs.graph import Node
@@ -171,6 +171,15 @@ def test_an_expression_has_the_value_that_python_says() -> None:
     assert expressions.evaluate(total, {"i": 41}, watch) == 42
     with pytest.raises(expressions.RowError):
         expressions.evaluate(total, {"i": 2**31 - 1}, watch)
+
+
+def test_spark_is_not_asked_about_floats_that_its_optimizer_drops() -> None:
+    as_float = expressions.Tree("cast", pa.float32(), (expressions.column("i", pa.int64()),))
+    product = expressions.Tree("*", pa.float64(), (expressions.whole(2), as_float))
+    assert drops_float(product)
+    assert drops_float(expressions.Tree("neg", pa.float64(), (product,)))
+    assert not drops_float(as_float)
+    assert not drops_float(expressions.Tree("*", pa.float32(), (as_float, as_float)))
 
 
 def test_a_row_that_must_fail_and_does_not_is_found() -> None:
