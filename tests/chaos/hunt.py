@@ -208,9 +208,17 @@ class Hunt:
                 self._kill_at_random(random_kill(self.random))
             began = self.job.present
             self._await(
-                f"{planned.occasion} is reached or passed by",
+                f"{planned.occasion} is reached, or results come without it",
                 lambda number=number, began=began: (  # type: ignore[misc]
                     number in self.job.deaths or self.job.flowing_after(began) is not None
+                ),
+            )
+            # Steps before the sink give results while it still settles transactions; a snapshot needs all of them.
+            decided = self.job.decided
+            self._await(
+                f"{planned.occasion} is reached or passed by",
+                lambda number=number, decided=decided: (  # type: ignore[misc]
+                    number in self.job.deaths or self.job.decided > decided
                 ),
             )
             if self._count_death(planned, number):
