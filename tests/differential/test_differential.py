@@ -22,7 +22,7 @@ from tests.differential.values import is_exactly, plain, to_exact
 from tests.simulation.programs.graph import Node
 
 SEED = 2026
-PIPELINES = 170
+PIPELINES = 1000
 DRAWN = 400
 
 
