@@ -24,6 +24,21 @@ def order_of(rows: pa.Table, by: Sequence[SortKey]) -> pa.Array:
     return pc.sort_indices(pa.table(keys, [name for name, _ in numbered]), sort_keys=numbered)
 
 
+def take_rows(rows: pa.Table, indices: pa.Array) -> pa.Table:
+    """Rows by their indices. Arrow takes no views: they become plain and views again."""
+    columns = [
+        column.cast(_plain_of_view(column.type)).take(indices).cast(column.type)
+        if is_view(column.type)
+        else column.take(indices)
+        for column in rows.columns
+    ]
+    return pa.table(columns, schema=rows.schema)
+
+
+def _plain_of_view(data_type: pa.DataType) -> pa.DataType:
+    return pa.large_string() if pa.types.is_string_view(data_type) else pa.large_binary()
+
+
 def sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Values of a type that Arrow sorts and encodes, in the same order."""
     data_type = _sortable_type(column.type)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jetfast.core.sort_order import Order, SortKey, order_of, sortable
+from jetfast.core.sort_order import Order, SortKey, order_of, sortable, take_rows
 
 RANK = "rank"
 WINDOW_END = "window_end"
@@ -40,10 +40,10 @@ class TopResults:
             sorted_by = results.append_column("\x01nan", pc.is_nan(sortable(results[self.by])))
             order.append(("\x01nan", direction))
         order += [(self.by, direction), *((key, "ascending") for key in self.keys if key not in self.per)]
-        chosen = results.take(order_of(sorted_by, order))
+        chosen = take_rows(results, order_of(sorted_by, order))
         ranks = self._ranks(chosen)
         best = np.flatnonzero(ranks <= self.count)
-        return chosen.take(pa.array(best)), ranks[best]
+        return take_rows(chosen, pa.array(best)), ranks[best]
 
     def _ranks(self, ordered: pa.Table) -> npt.NDArray[np.int64]:
         """Number the rows of each window and group, from 1 on; shape (rows,)."""

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from jetfast.core.batch import Batch
 from jetfast.core.items import Output
 from jetfast.core.processor import BY_KEYS, Processor, ProcessorContext, StateBatch
+from jetfast.core.sort_order import take_rows
 from jetfast.core.top_results import RANK, WINDOW_END, TopResults
 from jetfast.kernels.columns import batches_from_arrow
 from jetfast.processors.partition_bounds import PartitionBounds
@@ -66,9 +67,11 @@ class LocalTopOfWindows(Processor):
         if not self.held:
             return
         results = self.take_held()
-        due = pc.less_equal(times_of(results), watermark)
-        self.hold_all(results.filter(pc.invert(due)))
-        yield from batches_from_arrow(self.finished(*self.top.choose(results.filter(due))))
+        due = times_of(results).to_numpy() <= watermark
+        self.hold_all(take_rows(results, pa.array(np.flatnonzero(~due))))
+        yield from batches_from_arrow(
+            self.finished(*self.top.choose(take_rows(results, pa.array(np.flatnonzero(due)))))
+        )
 
     def finished(self, best: pa.Table, ranks: np.ndarray) -> pa.Table:
         """What leaves of the best results."""

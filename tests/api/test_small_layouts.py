@@ -46,3 +46,11 @@ def test_explode_repeats_views(list_type: pa.DataType) -> None:
 def test_a_table_without_rows_may_have_dictionaries_of_any_type(values: pa.DataType) -> None:
     schema = pa.schema([("v", pa.dictionary(pa.int8(), values))])
     assert run(jf.Pipeline("empty").read(jf.memory(pa.Table.from_batches([], schema), partitions=2), name="rows")) == []
+
+
+@pytest.mark.parametrize("view", [pa.string_view(), pa.binary_view()], ids=str)
+def test_the_best_results_of_windows_may_have_keys_that_are_views(view: pa.DataType) -> None:
+    keys = pa.array(["longer than twelve bytes", "b"]).cast(pa.binary() if view == pa.binary_view() else pa.string())
+    grouped = read({"k": keys.cast(view), "v": pa.array([1, 2])}).group_by("k").window(jf.tumbling("10s"))
+    rows = run(grouped.agg(total=jf.sum("v"), name="sums").top(1, by="total", name="best"))
+    assert [(row["k"], row["rank"]) for row in rows] == [(keys[1].as_py(), 1)]
