@@ -89,7 +89,9 @@ def category(data_type: pa.DataType) -> str | None:
 
 
 def as_spark(data_type: pa.DataType) -> pa.DataType:
-    """The type that Spark reads unsigned integers as; other types as they are."""
+    """The type that Spark reads unsigned integers and narrow decimals as; other types as they are."""
+    if pa.types.is_decimal32(data_type) or pa.types.is_decimal64(data_type):
+        return pa.decimal128(data_type.precision, data_type.scale)
     wider = {
         pa.uint8(): pa.int16(),
         pa.uint16(): pa.int32(),
