@@ -102,7 +102,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
         server: PostgresServer = request.getfixturevalue("postgres_server")
         server.clear()
         conninfo = server.conninfo
-    target = Target(kind, "lived", str(tmp_path), conninfo, "lived")
+    target = Target(kind, "lived", str(tmp_path), conninfo, conninfo, "lived")
     target.make()
     yield Scene(target)
     set_crash_hook(None)

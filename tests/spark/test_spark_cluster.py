@@ -26,6 +26,7 @@ from jetfast.errors import JobCancelledError, JobDefinitionError, JobFailedError
 from jetfast.processors.sink import WriteSink
 from jetfast.processors.source import ReadSource
 from jetfast.spark import SparkCluster
+from jetfast.spark.jobs import _safe_path
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # functions below go to workers that lack this file
@@ -155,7 +156,8 @@ def test_collections_of_garbage_in_workers_pass_over_what_their_first_job_import
 
     cluster.submit(Exchange(partitioned("key")), progress=False).to_arrow()
     until(lambda: not list(session.sparkContext.statusTracker().getActiveJobsIds()))  # its workers are free again
-    found = session.range(0, 4, 1, 4).mapInArrow(look, "was_member boolean, looked_at boolean").toArrow()
+    with _safe_path(session.sparkContext):  # Spark gives functions the workers of their environment: those of members
+        found = session.range(0, 4, 1, 4).mapInArrow(look, "was_member boolean, looked_at boolean").toArrow()
     assert pa.compute.any(found["was_member"]).as_py()
     assert not pa.compute.any(found["looked_at"]).as_py()
 
